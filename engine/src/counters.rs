@@ -1,4 +1,4 @@
-//! Counters of each layer. Plain integers, owned by the layer, read by others.
+//! Counters of each layer, owned by the layer, read by others.
 
 use crate::wire::rdmap::Opcode;
 
@@ -25,11 +25,10 @@ pub struct MpaRxCounters {
     /// Most bytes held at one time.
     pub bytes_held_peak: u64,
     /// Time from arrival to placement, summed over the bytes held: bytes × nanoseconds. All other
-    /// bytes are placed when they arrive, so this value divided by all bytes is the mean. Bytes
-    /// held now count up to the last change.
+    /// bytes are placed when they arrive. Bytes held now count up to the last change.
     pub held_byte_ns: u128,
-    /// Upper bound of the longest time from arrival to placement, in nanoseconds: for each
-    /// 2048-byte block of the stream, time counts from the first of its bytes that arrived.
+    /// Upper bound of the longest time from arrival to placement, in nanoseconds: each 2048-byte
+    /// block of the stream counts from its first byte.
     pub held_ns_max: u64,
     /// Segments (or parts) refused for lack of room; the peer's TCP retransmits them.
     pub refused_for_room: u64,
@@ -43,8 +42,8 @@ pub struct RdmaRxCounters {
     pub bytes_placed: u64,
     /// Bytes of `bytes_placed` in FPDUs that were placed before all earlier bytes had arrived.
     pub bytes_placed_out_of_order: u64,
-    /// Payload bytes of Sends that were copied once more, because no receive was posted when they
-    /// arrived. They count as placed when they are copied to a receive.
+    /// Payload bytes of Sends that were copied once more, since no receive was posted when they
+    /// arrived. They count as placed with the second copy.
     pub bytes_without_receive: u64,
     /// FPDUs delivered, by opcode.
     pub fpdus_by_opcode: [u64; 16],
@@ -57,15 +56,14 @@ pub struct RdmaRxCounters {
 pub struct RdmaTxCounters {
     /// Payload bytes of RDMA Read Responses: each is copied once, when it is framed.
     pub bytes_snapshot: u64,
-    /// Payload bytes of other FPDUs that were copied because a part of the FPDU was sent alone or
-    /// was acknowledged, or because their request was flushed.
+    /// Payload bytes of other FPDUs that were copied because a part was sent alone or acknowledged,
+    /// or because their request was flushed.
     pub bytes_kept: u64,
-    /// Payload bytes that were copied into frames ([`SendPath`](crate::stream::SendPath)), each
-    /// time that they were sent.
+    /// Payload bytes copied into frames ([`SendPath`](crate::stream::SendPath)), at each
+    /// transmission.
     pub bytes_staged: u64,
-    /// Zero-length RDMA Reads that were sent to learn if Writes and Sends were placed
-    /// ([`CompletionLevel::Placed`](../verbs/enum.CompletionLevel.html#variant.Placed)). The
-    /// application did not post them.
+    /// Zero-length RDMA Reads of the engine that ask if Writes and Sends were placed
+    /// ([`CompletionLevel::Placed`](../verbs/enum.CompletionLevel.html#variant.Placed)).
     pub confirmations: u64,
 }
 

@@ -1,15 +1,11 @@
-//! All limits of the engine, in one place.
-//!
-//! A resource that a peer or an application can grow has a named limit here. Relations between
-//! limits are asserted at compile time.
+//! All limits of the engine: each resource that a peer or an application can grow has one.
 
 /// Largest ULPDU: RFC 5044 §3 and §4.5 (65535 − 60 − 60 − (6 + 512 + 3), rounded down to 128).
 pub const ULPDU_LEN_MAX: usize = 64768;
 /// Smallest MULPDU that MPA may report (RFC 5044 §3).
 pub const MULPDU_MIN: usize = 128;
-/// Smallest EMSS: a smaller MSS of the peer is ignored. A peer that announces less causes segments
-/// that are mostly header, and a multiple of the work and memory per segment (CVE-2019-11479). The
-/// smallest MULPDU would not fit either.
+/// Smallest EMSS; a peer's smaller MSS is ignored: it would make segments mostly header, multiply
+/// the work per segment (CVE-2019-11479), and leave no room for the smallest MULPDU.
 pub const EMSS_MIN: usize = MULPDU_MIN;
 /// Bytes of TCP stream from one marker to the next (RFC 5044 §4.3).
 pub const MARKER_SPACING: u64 = 512;
@@ -17,28 +13,23 @@ pub const MARKER_SPACING: u64 = 512;
 pub const MARKER_LEN: usize = 4;
 /// Largest private data in an MPA startup frame (RFC 5044 §7.1.1).
 pub const PRIVATE_DATA_LEN_MAX: usize = 512;
-/// Time that a responder waits for a whole MPA Request (RFC 5044 §7.1.2 (8), (10)), in nanoseconds.
-///
-/// After a lost SYN, TCP waits 3 s before it retransmits the Request, then 6 s, then 12 s (RFC 6298
-/// §5.7): this time allows all three.
+/// Time that a responder waits for a whole MPA Request (RFC 5044 §7.1.2 (8), (10)), in nanoseconds:
+/// after a lost SYN, TCP retransmits it after 3 s, 6 s and 12 s (RFC 6298 §5.7).
 pub const MPA_REQUEST_TIMEOUT_NS: u64 = 30_000_000_000;
 /// Time that an initiator waits for a whole MPA Reply (RFC 5044 §7.1.2 (10)), in nanoseconds.
 pub const MPA_REPLY_TIMEOUT_NS: u64 = 30_000_000_000;
 /// Time that a responder waits for the initiator's first FPDU (RFC 5044 §7.1.2 (4)), in
-/// nanoseconds. It applies if the responder has asked for a ready-to-receive message (RFC 6581
-/// §9.2), or must close and has posted work that it may not send before. That FPDU is the last step
-/// of the startup, so it gets the time that the steps before it get.
+/// nanoseconds, if it has asked for a ready-to-receive message (RFC 6581 §9.2), or must close and
+/// has posted work that it may not send before.
 pub const MPA_FIRST_FPDU_TIMEOUT_NS: u64 = 30_000_000_000;
-/// Time between keep-alive probes to an initiator whose first FPDU is awaited and which may be
-/// silent legitimately, in nanoseconds. Without probes, a responder that has nothing to send would
-/// never notice that the initiator has disappeared.
+/// Nanoseconds between keep-alive probes to an initiator whose first FPDU is awaited: a responder
+/// with nothing to send would never notice that it has disappeared.
 pub const FIRST_FPDU_PROBE_NS: u64 = 75_000_000_000;
 /// Time that TCP of an initiator may take to be established, in nanoseconds (RFC 9293 §3.8.3,
 /// MUST-23: at least three minutes).
 pub const OPEN_TIMEOUT_NS: u64 = 180_000_000_000;
-/// Time that a closing stream waits for a peer that makes no progress, in nanoseconds: a peer that
-/// sends no FPDU and acknowledges nothing new. It equals the time that TCP waits for an
-/// acknowledgment.
+/// Time that a closing stream waits for a peer that sends no FPDU and acknowledges nothing new, in
+/// nanoseconds: the time that TCP waits for an acknowledgment.
 pub const CLOSE_SILENCE_NS: u64 = 100_000_000_000;
 /// Longest time from the Reply to the first empty Write to a silent peer, in nanoseconds.
 pub const SILENCE_PROBE_AFTER_NS: u64 = 50_000_000;
@@ -54,8 +45,8 @@ pub const LINGER_EXTENSIONS_MAX: u32 = 5;
 /// Largest TCP payload of one frame, super-frames included.
 pub const FRAME_PAYLOAD_MAX: usize = 65_535;
 
-/// Most bytes of the segments that are framed at once if the device does not cut super-frames: few
-/// enough that they are still in the nearest cache when the last of them is copied into its frame.
+/// Most bytes of segments framed at once if the device does not cut super-frames: they must still
+/// be in the nearest cache when the last one is copied into its frame.
 pub const RUN_LEN_MAX: usize = 24 << 10;
 
 /// Most scatter/gather entries of a work request.
@@ -70,8 +61,7 @@ pub const READS_OUTSTANDING_MAX: u16 = 128;
 /// confirmation, from which on the confirmation is requested even if more could be sent first.
 pub const UNCONFIRMED_BYTES: u64 = 256 << 10;
 /// Requests that await confirmation, from which on it is requested even if more could be sent
-/// first. Applications that signal one request of many post the next one when it completes: the
-/// others are in flight meanwhile.
+/// first: applications that signal one request of many post the next meanwhile.
 pub const UNCONFIRMED_REQUESTS: u64 = 32;
 /// Unsignaled Writes of a stream that are kept until a confirmation, so that a refusal by the peer
 /// raises the completion of the right one.
@@ -90,12 +80,10 @@ pub const TIME_WAIT_MAX: usize = 1 << 20;
 /// Most half-open connections (RFC 9293 SYN-RECEIVED) of one listener. Cookies serve further ones.
 pub const LISTEN_BACKLOG_MAX: usize = 256;
 /// Most established connections of one listener that wait for their MPA Request, for the
-/// application's answer, or for their end after a refusal, if the backlog is at most this. If
-/// another arrives, one is evicted.
+/// application's answer, or for their end after a refusal. If another arrives, one is evicted.
 pub const LISTEN_WAITING_MAX: usize = 2 * LISTEN_BACKLOG_MAX;
-/// Most such connections of a listener with a larger backlog: applications that open thousands of
-/// queue pairs at once ask for one. Linux's net.core.somaxconn has this value. A waiting connection
-/// takes about 10 KiB, so a full listener takes 40 MiB.
+/// Limit for a listener with a larger backlog, which applications with thousands of queue pairs ask
+/// for: Linux's net.core.somaxconn. 10 KiB a connection: a full listener takes 40 MiB.
 pub const LISTEN_REQUESTED_MAX: usize = 4096;
 /// Most Requests that wait for an application to take them from its listener.
 pub const CONNECT_REQUESTS_MAX: usize = 1024;
@@ -106,10 +94,9 @@ pub const OUT_OF_ORDER_RANGES_MAX: usize = 1024;
 pub const FPDUS_AHEAD_MAX: usize = 16_384;
 /// Bytes in one block of the piece store.
 pub const PIECE_BLOCK_LEN: usize = 2048;
-/// Blocks in a port's piece store that connections share, for bytes far beyond a gap: 8 MiB, which
-/// are allocated when they are needed. Bytes that the store refuses are lost: a receive window that
-/// follows a lost segment must fit. Bytes that the FPDU in order can touch are never refused: each
-/// connection may hold them in addition to these blocks.
+/// Blocks in a port's piece store that connections share, for bytes far beyond a gap: 8 MiB,
+/// allocated when needed. A receive window that follows a lost segment must fit. Bytes that the
+/// FPDU in order can touch are never refused: each connection may hold them in addition.
 pub const PIECE_BLOCKS_MAX: usize = 4096;
 /// Time that a stream may make no progress and keep bytes far beyond a gap when another stream was
 /// refused room, in nanoseconds: as long as TCP's first retransmission timeout (RFC 6298 §2).
@@ -126,8 +113,7 @@ pub const RECEIVE_WINDOW_BYTES: u32 = 4 << 20;
 pub const HELD_BYTES_MAX: usize = RECEIVE_WINDOW_BYTES as usize;
 /// Segments of such messages, beyond which this end accepts no further data: they may be empty.
 pub const HELD_SEGMENTS_MAX: usize = 16_384;
-/// Smallest room for such bytes that is advertised: the peer sends large segments or none (RFC 9293
-/// §3.8.6.2.2).
+/// Smallest such room advertised: large segments or none (RFC 9293 §3.8.6.2.2).
 pub const HELD_ROOM_MIN: usize = 64 << 10;
 
 /// Times that the FPDU which delivery waits for is dropped for a bad CRC before the stream is
@@ -137,14 +123,13 @@ pub const BAD_FPDU_DROPS_MAX: u32 = 8;
 /// path that corrupts one segment in ten does that to a third of the FPDUs in a whole window.
 pub const BAD_FPDU_DROPS_AHEAD_MAX: u32 = 1024;
 
-/// Bytes in one block of memory for bytes that streams keep as first sent: Read Responses, partly
-/// sent FPDUs, flushed requests.
+/// Bytes of a block for what streams keep as sent: Read Responses, partly sent FPDUs, flushed
+/// requests.
 pub const KEPT_BLOCK_LEN: usize = 16 << 10;
 /// Blocks that the streams of an interface keep for Read Responses: 256 MiB, divided among its
-/// queues; the same number for all streams of an RNIC over sockets. A peer decides how much it
-/// requests and how late it acknowledges, so each stream has a limit: it may keep as much as is
-/// left for all others, and an FPDU in any case. Requests of this end are limited by their queue,
-/// by the congestion window and by the peer's window.
+/// queues; the same number for all streams of an RNIC over sockets. A stream may keep as much as is
+/// left for all others, and an FPDU in any case: a peer decides how much it requests and how late
+/// it acknowledges.
 pub const KEPT_BLOCKS_MAX: usize = 16 << 10;
 /// Most free blocks that are not returned to the allocator: 16 MiB, divided the same way.
 pub const KEPT_BLOCKS_FREE_MAX: usize = 1 << 10;
@@ -171,14 +156,11 @@ const _: () = assert!(HELD_ROOM_MIN < HELD_BYTES_MAX);
 
 /// Most fragments of one transmitted frame: the kernel's limit on vectored writes, less the head.
 pub const FRAGMENTS_MAX: usize = 1023;
-/// Most bytes sent or received in streaming mode, before MPA startup (RFC 5044 §7.1), that one
-/// connection keeps.
+/// Most bytes each way that a connection keeps in streaming mode (RFC 5044 §7.1).
 pub const STREAMING_BYTES_MAX: usize = 64 << 10;
-/// How far beyond a gap bytes that arrive before full operation are copied: the longest startup frame
-/// is 532 bytes.
+/// Bytes beyond a gap copied before full operation: the longest startup frame is 532 bytes.
 pub const EARLY_BYTES_MAX: usize = 4096;
-/// Number of copies of such bytes that one connection keeps; together at most
-/// [`EARLY_BYTES_MAX`] bytes.
+/// Copies of such bytes per connection; together at most [`EARLY_BYTES_MAX`] bytes.
 pub const EARLY_PIECES_MAX: usize = 16;
 /// Link addresses that a port remembers.
 pub const NEIGHBOURS_MAX: usize = 1024;
@@ -187,8 +169,7 @@ pub const NEIGHBOURS_MAX: usize = 1024;
 pub const PATHS_KNOWN_MAX: usize = 1024;
 /// Time that a neighbour's link address is kept against an unsolicited claim, in nanoseconds.
 pub const NEIGHBOUR_LOCK_NS: u64 = 1_000_000_000;
-/// Time to wait for a DHCP server's answer before the request is repeated, in milliseconds. RFC
-/// 2131 §4.1: 4 s at first.
+/// Milliseconds before a DHCP request is repeated (RFC 2131 §4.1: 4 s at first).
 pub const DHCP_RETRY_MS: u64 = 4000;
 
 /// Time from the first DHCP request to the report that no address was given, in nanoseconds. The
@@ -209,18 +190,15 @@ pub const REASSEMBLY_PIECES_MAX: usize = 64;
 /// Time that a datagram waits for its fragments, in nanoseconds. RFC 8200 §4.5 has 60 s, which lets
 /// identifications repeat at today's rates (RFC 4963 §3).
 pub const REASSEMBLY_NS: u64 = 30_000_000_000;
-/// Most SYN-ACKs with a cookie that wait for the device; further ones are dropped, and the peer
-/// retransmits its SYN.
+/// Most SYN-ACKs with a cookie that wait for the device; the peers of others retransmit their SYN.
 pub const COOKIE_ANSWERS_MAX: usize = 256;
-/// Most resets and ICMP errors that a port sends in one second in answer to frames of no
-/// connection.
+/// Most resets and ICMP errors per second of a port in answer to frames of no connection.
 pub const UNSOLICITED_PER_SECOND_MAX: u32 = 1000;
 /// Most frames of no connection that a port processes in one second, TCP segments, IP fragments and
 /// others each; further ones are dropped. At 3 µs each kind takes a seventh of a core.
 pub const CONNECTIONLESS_PER_SECOND_MAX: u64 = 50_000;
-/// Most frames of no connection that a port processes at once after a while without any, TCP
-/// segments, IP fragments and others each: thousands of processes that start together all connect
-/// at once.
+/// Most frames of no connection that a port processes at once after a while without any, each kind:
+/// thousands of processes that start together all connect at once.
 pub const CONNECTIONLESS_BURST_MAX: u64 = 16_384;
 /// Most ordinary sockets of one port.
 pub const HOST_SOCKETS_MAX: usize = 1024;
@@ -235,9 +213,8 @@ pub const ENDPOINT_EVENTS_MAX: usize = 64;
 /// Most wakers that wait for the next completion of one queue; a further one wakes the first early.
 pub const ALARM_WAKERS_MAX: usize = 1024;
 /// Wakers that were called early and are remembered until the next completion: a task among them
-/// that registers again gets a place beyond the limit. An executor polls tasks one after the other,
-/// so all tasks beyond the limit are woken early before the first of them registers again: this is
-/// enough for twice as many tasks as the limit.
+/// that registers again gets a place beyond the limit. An executor polls all tasks beyond the limit
+/// before the first registers again: enough for twice as many tasks as the limit.
 pub const ALARM_EARLY_KEPT: usize = ALARM_WAKERS_MAX;
 /// Pause of a listener over the kernel's TCP after the process or the system had no descriptor or
 /// memory for a connection, in nanoseconds. The close of a connection ends the pause sooner.

@@ -1,9 +1,6 @@
-//! Secrets that peers must not guess: a seed, and a key for each purpose derived from it.
-//!
-//! Steering tags, sequence numbers, timestamps, cookies, TCP ports, hash tables and the host stack
-//! have separate keys. Outputs of one key reveal nothing about the other keys: each key is a block
-//! of the ChaCha20 keystream (RFC 8439 §2.3) under the seed, with a nonce that identifies the
-//! purpose.
+//! Secrets that peers must not guess: a seed, and a key for each purpose derived from it. Outputs
+//! of one key reveal nothing about the other keys: each is a block of the ChaCha20 keystream (RFC
+//! 8439 §2.3) under the seed, with a nonce that identifies the purpose.
 
 use std::fmt;
 
@@ -12,10 +9,8 @@ use rand_chacha::ChaCha20Rng;
 
 use crate::siphash::Key;
 
-/// 32 bytes from which all randomness of an [`Rnic`](crate::verbs::Rnic) is derived.
-///
-/// Draw it with `urnic::random_seed`. A repeatable run uses a seed made from a number,
-/// `Seed::from(1_u64)`, which others can guess.
+/// 32 bytes from which all randomness of an [`Rnic`](crate::verbs::Rnic) is derived:
+/// `urnic::random_seed`, or for a repeatable run `Seed::from(1_u64)`, which others can guess.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Seed([u8; Self::LEN]);
 
@@ -29,7 +24,6 @@ impl Seed {
         Self(octets)
     }
 
-    /// Returns the key of one purpose, for one of several users of it.
     pub(crate) fn key(&self, purpose: Purpose, user: u32) -> [u8; Self::LEN] {
         let mut keystream = ChaCha20Rng::from_seed(self.0);
         keystream.set_stream((purpose as u64) << 32 | u64::from(user));
@@ -38,8 +32,7 @@ impl Seed {
         key
     }
 
-    /// Returns the hash keys of ports. The ports of one interface share them: a cookie may return
-    /// to another port than the one that sent it.
+    /// The ports of one interface share their keys: a cookie may return to another port.
     pub(crate) fn port_keys(&self) -> PortKeys {
         PortKeys {
             sequence_numbers: self.hash_key(Purpose::SequenceNumbers),
@@ -51,7 +44,6 @@ impl Seed {
         }
     }
 
-    /// Returns the key of a purpose as a key of SipHash.
     fn hash_key(&self, purpose: Purpose) -> Key {
         let key = self.key(purpose, 0);
         let (words, _) = key.as_chunks();
@@ -85,7 +77,7 @@ pub(crate) struct PortKeys {
     pub(crate) host_sequence_numbers: Key,
 }
 
-/// Purpose of a key. No two purposes have the same number, because they would have the same key.
+/// Two purposes with the same number would have the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Steering tags (RFC 5040 §8.1.1 (8)).

@@ -1,9 +1,7 @@
-//! SipHash (Aumasson, Bernstein 2012): a short hash that cannot be guessed without its key.
-//!
-//! Own code, because the standard library's hasher guarantees no algorithm and takes no key, and
-//! these numbers must be the same everywhere so that a simulation is repeatable; and because a
-//! crate for about a hundred lines, tested with the paper's example, is one more dependency of
-//! every application.
+//! SipHash (Aumasson, Bernstein 2012): a short hash that cannot be guessed without its key. Own
+//! code: the standard library's hasher guarantees no algorithm and takes no key, but a simulation
+//! is repeatable only with equal numbers everywhere; a crate for a hundred lines is one more
+//! dependency.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
@@ -124,7 +122,6 @@ pub fn keyed_hash(key: (u64, u64), octets: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Returns SipHash-2-4 of two addresses and further bytes.
 pub(crate) fn hash_of_ends(key: Key, local: SocketAddr, remote: SocketAddr, extra: &[u8]) -> u64 {
     let mut hasher = SipHasher24::new(key);
     for end in [local, remote] {
@@ -138,12 +135,10 @@ pub(crate) fn hash_of_ends(key: Key, local: SocketAddr, remote: SocketAddr, extr
     hasher.finish()
 }
 
-/// Makes the hashers of a table that outsiders fill: without the key they cannot choose table keys
-/// that fall into one bucket.
+/// Without the key outsiders cannot choose table keys that fall into one bucket.
 #[derive(Clone, Copy)]
 pub(crate) struct TableHash(Key);
 
-/// Omits the key.
 impl fmt::Debug for TableHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("TableHash")

@@ -1,7 +1,5 @@
-//! Time as a number that the caller supplies.
-//!
-//! The engine never reads a clock. Every entry point takes `now`: a virtual time in tests, the
-//! monotonic clock in the driver.
+//! Time as a number that the caller supplies. The engine never reads a clock: `now` is a virtual
+//! time in tests, the monotonic clock in the driver.
 
 use std::fmt;
 use std::ops::{Add, Sub};

@@ -1,7 +1,4 @@
-//! Types for the numbers of the protocol.
-//!
-//! Every quantity that could be confused with another has its own type. All are plain integers,
-//! cheap to copy, and have no invariants beyond their width.
+//! Types for the numbers of the protocol: plain integers without invariants beyond their width.
 
 use std::fmt;
 use std::ops::Add;
@@ -20,8 +17,8 @@ impl fmt::Display for Stag {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaggedOffset(pub u64);
 
-/// A message sequence number: one counter per untagged queue and direction, starting at 1 and
-/// wrapping at 2³² (RFC 5041 §4.3).
+/// A message sequence number: per untagged queue and direction, from 1 on, modulo 2³² (RFC 5041
+/// §4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Msn(pub u32);
 
@@ -75,10 +72,9 @@ pub struct WrId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PdNum(pub u32);
 
-/// A position in one direction of a TCP byte stream: 0 is the first byte after the SYN.
-///
-/// It never wraps in practice (2⁶⁴ bytes), so positions compare with `<`. 32-bit sequence numbers
-/// exist only in [`tcp::seq`](crate::tcp) and on the wire.
+/// A position in one direction of a TCP byte stream: 0 is the first byte after the SYN. It never
+/// wraps in practice (2⁶⁴ bytes), so positions compare with `<`. 32-bit sequence numbers exist only
+/// in [`tcp::seq`](crate::tcp) and on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamOffset(pub u64);
 
@@ -86,20 +82,14 @@ impl StreamOffset {
     /// The first byte after the SYN.
     pub const ZERO: Self = Self(0);
 
-    /// Bytes from `earlier` to `self`.
-    ///
-    /// # Panics
-    /// If `earlier` is after `self`: a caller's bug.
+    /// Bytes from `earlier` to `self`. Panics if `earlier` is after `self`: a caller's bug.
     #[must_use]
     pub const fn bytes_since(self, earlier: Self) -> u64 {
         assert!(earlier.0 <= self.0, "stream offsets compared in the wrong order");
         self.0 - earlier.0
     }
 
-    /// Like [`bytes_since`](Self::bytes_since), as an index; for distances known to be small.
-    ///
-    /// # Panics
-    /// If `earlier` is after `self`, or the distance does not fit `usize`: a caller's bug.
+    /// Like [`bytes_since`](Self::bytes_since), as an index. Panics also beyond `usize`.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "asserted on 32-bit, lossless on 64-bit")]
     pub const fn index_from(self, earlier: Self) -> usize {

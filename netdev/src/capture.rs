@@ -1,16 +1,11 @@
-//! Capture files, pcap and pcapng: frames are read, blocks are copied, files are written.
-//!
-//! [`CaptureReader`] owns the file's position and returns its frames one by one, each with its link
-//! type, so that [`CapturedFrame::ip_packet`] finds the IP datagram behind any link header. No file
-//! makes it panic, hang or allocate more than [`FRAME_LEN_MAX`] bytes at once: lengths in the file
-//! are checked before they are used. [`BlockReader`] returns the blocks of a file for a copy of it.
-//! Both share the rules of the formats (`format.rs`, `classic.rs`) and of reading (`source.rs`).
-//!
-//! The formats are parsed here and not by `pcap-file`, which tests compare with. Version 2.0 of
-//! that crate takes every pcapng timestamp for nanoseconds, ignoring `if_tsresol`; returns the
-//! padding of simple packets as data; refuses frames longer than the snap length, which every
-//! truncating capture has, and options without an end mark, which the format allows; and rejects a
-//! whole file for a malformed option of a kind that does not matter here.
+//! Capture files, pcap and pcapng: frames are read ([`CaptureReader`]), blocks are copied
+//! ([`BlockReader`]), files are written. No file causes a panic, a hang or an allocation of more
+//! than [`FRAME_LEN_MAX`] bytes at once: lengths in the file are checked before they are used. Not
+//! `pcap-file`, which tests compare with: its version 2.0 takes every pcapng timestamp for
+//! nanoseconds, ignoring `if_tsresol`; returns the padding of simple packets as data; refuses
+//! frames longer than the snap length, which every truncating capture has, and options without an
+//! end mark, which the format allows; and rejects a whole file for a malformed option of a kind
+//! that does not matter here.
 
 mod classic;
 mod copy;
@@ -36,28 +31,22 @@ pub use write::{PcapWriter, PcapngWriter, WrittenFrame};
 pub struct CapturedFrame {
     /// Number in the file, from 1, as in other tools.
     pub number: u64,
-    /// Time of capture, in nanoseconds since the capture's epoch (1970 for real captures). Zero if
-    /// the file has no timestamp.
+    /// Time of capture, in nanoseconds since 1970 in real captures; zero if the file has none.
     pub timestamp_ns: u64,
     /// Link type: the header at which its bytes begin.
     pub link: LinkType,
     /// Interface of its section, from 0; 0 if the format has only one.
     pub interface: u32,
-    /// Length on the link, in bytes; more than the length of `bytes` if the capture truncated the
-    /// frame.
+    /// Length on the link, in bytes; more than that of `bytes` if the frame was truncated.
     pub original_len: usize,
     /// Captured bytes.
     pub bytes: Vec<u8>,
 }
 
 impl CapturedFrame {
-    /// Returns the IP datagram in the frame, behind the link header and VLAN tags and without
-    /// padding; `None` if the frame carries something else.
-    ///
-    /// A datagram that was not captured whole is returned as far as it was captured.
-    ///
-    /// # Errors
-    /// If the frame ends inside its link header.
+    /// Returns the IP datagram in the frame, as far as it was captured, behind the link header and
+    /// VLAN tags and without padding; `None` if the frame carries something else. Fails if the
+    /// frame ends inside its link header.
     pub fn ip_packet(&self) -> Result<Option<&[u8]>, LinkError> {
         self.link.ip_packet(&self.bytes)
     }
@@ -89,8 +78,8 @@ pub enum CaptureError {
         /// Minor version.
         minor: u16,
     },
-    /// All frames begin with an unknown header. If only one of several interfaces has one, its
-    /// frames are returned with [`LinkType::Other`].
+    /// All frames begin with an unknown header. Of several interfaces only one:
+    /// [`LinkType::Other`].
     #[error("frame {frame}: link type {} is not supported", link_name(*number))]
     UnsupportedLink {
         /// The link type's number (`LINKTYPE_` value) in the file.
@@ -126,9 +115,7 @@ pub enum CaptureError {
     },
 }
 
-/// Reader of the frames of a capture file, in order.
-///
-/// An iterator over `Result<CapturedFrame, CaptureError>`; the first error is the last item.
+/// An iterator over the frames of a capture file, in order; the first error is the last item.
 #[derive(Debug)]
 pub struct CaptureReader<R> {
     source: Source<R>,
@@ -143,11 +130,8 @@ enum Format {
 }
 
 impl<R: Read> CaptureReader<R> {
-    /// Recognises the format and reads the file's header. Reading is buffered here.
-    ///
-    /// # Errors
-    /// If the file cannot be read, is empty, is no capture, or has an unsupported link type or
-    /// version; see [`CaptureError`].
+    /// Recognises the format and reads the file's header. Reading is buffered here. Errors: see
+    /// [`CaptureError`].
     pub fn open(file: R) -> Result<Self, CaptureError> {
         let mut source = Source::new(file);
         if source.is_at_end()? {

@@ -1,6 +1,5 @@
-//! Internet checksum over plain bytes.
-//!
-//! For middleware only: the stack above computes its checksums while it touches the payload anyway.
+//! Internet checksum over plain bytes. For middleware only: the stack above computes its checksums
+//! while it touches the payload anyway.
 
 use crate::SharedSlice;
 

@@ -1,8 +1,5 @@
-//! Digests computed while a frame is copied, so that the bytes are read only once.
-//!
-//! The covered bytes of a digest may be one long run of memory, which is digested while it is
-//! copied. If they are many short runs, the digest is computed afterwards over the copy: restarting
-//! the digest for each run takes longer.
+//! Digests computed while a frame is copied, so that the bytes are read only once. Over many short
+//! runs, the digest is computed afterwards over the copy: restarting it takes longer.
 
 use crate::SharedSlice;
 use crate::cursor::Cursor;
@@ -13,8 +10,8 @@ use crate::sys::digester::Digester;
 pub struct Digest {
     /// Offset of the first payload byte not yet covered by the register.
     pub from: u32,
-    /// Offset of the digest's [`LEN`](Self::LEN) bytes. The device adds the bytes from `from` to
-    /// here to the register, and sends the digest instead of the fragments' bytes at this offset.
+    /// Offset of the digest's [`LEN`](Self::LEN) bytes: the device adds the bytes from `from` to
+    /// here, and sends the digest instead of the fragments' bytes here.
     pub at: u32,
     /// Register before the bytes from `from` on are added.
     pub register: u32,
@@ -36,14 +33,12 @@ impl Digest {
 pub struct Digests<'a> {
     /// Digests in order, without overlap.
     pub digests: &'a [Digest],
-    /// Offset of the frame's first payload byte in the payload that the digests refer to. Not 0 if
-    /// the frame carries a later part of that payload.
+    /// Offset of the frame's first payload byte in the payload that the digests refer to.
     pub base: u32,
     /// Digest algorithm.
     pub digester: &'a Digester,
 }
 
-/// Destination of a copied frame, filled front to back.
 pub(crate) trait Destination {
     /// True if [`digest_last`](Self::digest_last) is supported.
     const DIGESTS_LAST: bool = true;
@@ -88,13 +83,11 @@ impl Digests<'_> {
     }
 }
 
-/// Returns the number of bytes between two offsets.
 #[inline]
 fn distance(from: u32, to: u32) -> usize {
     to.saturating_sub(from) as usize
 }
 
-/// Destination in memory of this process.
 #[derive(Debug)]
 pub(crate) struct Room<'a> {
     octets: &'a mut [u8],
@@ -106,7 +99,6 @@ impl<'a> Room<'a> {
         Self { octets, filled: 0 }
     }
 
-    /// Returns the number of appended bytes.
     pub(crate) const fn filled(&self) -> usize {
         self.filled
     }

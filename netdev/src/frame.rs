@@ -8,11 +8,9 @@ use crate::digests::{Destination, Room};
 pub use crate::digests::{Digest, Digests};
 pub use crate::sys::digester::{AppendToDigest, CopyAndDigest, Digester};
 
-/// Frame to transmit: header bytes, then payload gathered from fragments.
-///
-/// With [`segment_size`](Self::segment_size) set, the frame is a super-frame: the device cuts the
-/// payload behind `head` (which holds only the Ethernet, IP and TCP headers) into segments of
-/// `segment_size` bytes, and sends each segment under a copy of the headers.
+/// Frame to transmit: header bytes, then payload gathered from fragments. With
+/// [`segment_size`](Self::segment_size) it is a super-frame: the device cuts the payload behind
+/// `head` (only the Ethernet, IP and TCP headers) into segments, each under a copy of the headers.
 #[derive(Clone, Copy, Debug)]
 pub struct TxFrame<'a> {
     /// Link, network and transport headers, and anything else that is not gathered.
@@ -23,9 +21,8 @@ pub struct TxFrame<'a> {
     pub checksum: TxChecksum,
     /// Payload bytes per segment of a super-frame; `None` for an ordinary frame.
     pub segment_size: Option<NonZeroU16>,
-    /// Digests of the payload that the device computes while it copies the frame
-    /// ([`Capabilities::tx_digest`](crate::Capabilities::tx_digest)). Without them the fragments
-    /// hold the complete payload.
+    /// Digests that the device computes while it copies
+    /// ([`Capabilities::tx_digest`](crate::Capabilities::tx_digest)).
     pub digests: Option<Digests<'a>>,
 }
 
@@ -51,9 +48,7 @@ impl<'a> TxFrame<'a> {
     }
 
     /// Copies the whole frame to the front of `dst`, computes its digests, and returns its length.
-    ///
-    /// # Panics
-    /// If `dst` is shorter than the frame.
+    /// Panics if `dst` is shorter.
     pub fn gather(&self, dst: &mut [u8]) -> usize {
         let (head, rest) = dst.split_at_mut(self.head.len());
         head.copy_from_slice(self.head);
@@ -62,7 +57,6 @@ impl<'a> TxFrame<'a> {
         head.len() + room.filled()
     }
 
-    /// Appends the payload, with its digests.
     #[inline]
     pub(crate) fn copy_payload(&self, to: &mut impl Destination) {
         match self.digests {
@@ -78,8 +72,7 @@ pub enum TxChecksum {
     /// Already in place, or not needed.
     Complete,
     /// The device completes it: the field holds the pseudo-header's sum; the checksum covers the
-    /// bytes from `start` to the end of the frame and belongs at `start + offset` (both in bytes,
-    /// counted from the start of the frame).
+    /// bytes from `start` to the end of the frame and belongs at `start + offset`.
     Partial {
         /// First byte that the checksum covers.
         start: u16,
@@ -88,15 +81,13 @@ pub enum TxChecksum {
     },
 }
 
-/// Received frame, borrowed from the device's memory.
-///
-/// Most devices have the whole frame in [`head`](Self::head). A device whose memory other processes
-/// can write copies the headers into `head`, and leaves the rest in [`payload`](Self::payload),
-/// where it may change meanwhile.
+/// Received frame, borrowed from the device's memory. A device whose memory other processes can
+/// write copies the headers into [`head`](Self::head), and leaves the rest in
+/// [`payload`](Self::payload), where it may change meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub struct RxFrame<'a> {
-    /// The frame from its first link-layer byte (or IP byte, on [`Medium::Ip`]): all of it, or at
-    /// least [`HEAD_LEN_MIN`](Self::HEAD_LEN_MIN) bytes if there is a payload.
+    /// The frame from its first byte of `Medium`: all of it, or at least
+    /// [`HEAD_LEN_MIN`](Self::HEAD_LEN_MIN) bytes if there is a payload.
     pub head: &'a [u8],
     /// Bytes behind the head, in order.
     pub payload: &'a [SharedSlice<'a>],
@@ -107,8 +98,7 @@ pub struct RxFrame<'a> {
 }
 
 impl<'a> RxFrame<'a> {
-    /// Least length of a head with a payload: the longest headers of Ethernet with a tag, IPv6 and
-    /// TCP.
+    /// Least length of a head with a payload: headers of Ethernet with a tag, IPv6 and TCP.
     pub const HEAD_LEN_MIN: usize = 18 + 40 + 60;
 
     /// Returns a contiguous frame.

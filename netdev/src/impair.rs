@@ -1,9 +1,6 @@
-//! Middleware that impairs a link: loss, bursts, outages, reordering, duplicates, bit errors, a
-//! bottleneck with its queue, delay and jitter, and segments cut or merged on the way.
-//!
-//! It impairs transmitted frames, and passes received frames unchanged; wrap both ends of a pair to
-//! impair both directions. All randomness comes from a seed: equal frames at equal times are
-//! impaired equally.
+//! Middleware that impairs the frames transmitted through it: loss, bursts, outages, reordering,
+//! duplicates, bit errors, a bottleneck with its queue, delay and jitter, and segments cut or
+//! merged. All randomness comes from a seed: equal frames at equal times are impaired equally.
 
 mod config;
 mod dice;
@@ -19,21 +16,17 @@ use crate::{
     forward_device, segment,
 };
 
-/// Device that impairs the frames transmitted through it; see the [module](self).
-///
-/// An ordinary frame passes, in this order: merging with its predecessor, cutting into pieces, and
-/// then for each piece loss, bit errors, the bottleneck, duplication, and delay or reordering. A
-/// super-frame is never merged, cut or corrupted.
+/// Device that impairs the frames transmitted through it; see the [module](self). An ordinary frame
+/// passes, in this order: merging with its predecessor, cutting into pieces, and then for each
+/// piece loss, bit errors, the bottleneck, duplication, and delay or reordering. A super-frame is
+/// never merged, cut or corrupted.
 ///
 /// If bit errors, cutting, merging or the loss of acknowledgments are configured at construction,
 /// the device offers neither super-frames nor checksum offload. Frames then carry real checksums
-/// and arrive [`Unverified`](crate::RxChecksum::Unverified). A partial checksum that arrives anyway
-/// is completed first.
+/// and arrive [`Unverified`](crate::RxChecksum::Unverified).
 ///
-/// Delayed frames are released when a method is called with a later `now_ns`.
-/// [`next_arrival_ns`](Device::next_arrival_ns) is the earlier of the inner device's next arrival
-/// and the next release of a frame held here. A driver under a virtual clock therefore finds
-/// something to do whenever it advances to the earliest of all its devices.
+/// Delayed frames are released when a method is called with a later `now_ns`;
+/// [`next_arrival_ns`](Device::next_arrival_ns) includes the next release.
 #[derive(Debug)]
 pub struct Impair<D> {
     inner: D,
@@ -43,9 +36,7 @@ pub struct Impair<D> {
     hold: Hold,
     /// Segment that the next frame may be merged into; sent by `flush` at the latest.
     pending: Option<Vec<u8>>,
-    /// Recycled frame buffers.
     pool: Vec<Vec<u8>>,
-    /// True if the capabilities leave out super-frames and checksum offload; constant.
     offloads_hidden: bool,
 }
 
@@ -86,12 +77,11 @@ impl<D: Device> Impair<D> {
     }
 
     /// Changes the impairments from the next frame on. Held frames keep their times, and the
-    /// offered offloads stay those of construction.
+    /// offloads stay.
     pub const fn set_config(&mut self, config: ImpairConfig) {
         self.config = config;
     }
 
-    /// Merges, then cuts, an ordinary frame as configured, and conveys the result.
     fn rewrite(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
         let mut bytes = self.gather(frame);
         if let TxChecksum::Partial { start, offset } = frame.checksum {
@@ -122,14 +112,12 @@ impl<D: Device> Impair<D> {
         }
     }
 
-    /// Conveys the segment that was waiting for another to be merged with.
     fn convey_pending(&mut self, now_ns: u64) {
         if let Some(pending) = self.pending.take() {
             self.cut(now_ns, pending).unwrap_or_else(|_| self.counters.dropped += 1);
         }
     }
 
-    /// Conveys a segment, perhaps cut into pieces.
     fn cut(&mut self, now_ns: u64, bytes: Vec<u8>) -> Result<(), TransmitError> {
         let mut result = Ok(());
         let cut = self.dice.resegment.chance(self.config.resegment);
@@ -154,7 +142,6 @@ impl<D: Device> Impair<D> {
         result
     }
 
-    /// Decides on one frame as it will travel: loss, errors, duplication, time.
     fn convey(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
         let fate = self.dice.fate(&self.config);
         if fate.lost || self.config.outage || self.is_too_long(frame) || self.loses_ack(frame) {
@@ -186,7 +173,6 @@ impl<D: Device> Impair<D> {
         result
     }
 
-    /// Returns true if the frame's datagram exceeds the path MTU.
     fn is_too_long(&self, frame: &TxFrame<'_>) -> bool {
         let Some(path_mtu) = self.config.path_mtu else { return false };
         let medium = self.inner.capabilities().medium;
@@ -198,7 +184,6 @@ impl<D: Device> Impair<D> {
         datagram_len > path_mtu
     }
 
-    /// Returns true if the frame only acknowledges and the dice decide that it is lost.
     fn loses_ack(&mut self, frame: &TxFrame<'_>) -> bool {
         // A frame with a separate payload carries data.
         self.config.ack_loss > 0.0
@@ -207,7 +192,6 @@ impl<D: Device> Impair<D> {
             && self.dice.ack_lost(&self.config)
     }
 
-    /// Hands a frame to the inner device, or holds it until its time.
     fn send(
         &mut self,
         now_ns: u64,
@@ -256,7 +240,6 @@ impl<D: Device> Impair<D> {
         }
     }
 
-    /// Returns the whole frame in a recycled buffer.
     fn gather(&mut self, frame: &TxFrame<'_>) -> Vec<u8> {
         let mut bytes = self.pool.pop().unwrap_or_default();
         bytes.resize(frame.len(), 0);

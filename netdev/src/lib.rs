@@ -1,8 +1,5 @@
-//! Frame devices.
-//!
-//! A [`Device`] moves whole frames in bursts and does not interpret them. Kernel interfaces, links
-//! between processes, links in memory, and middleware (impairment, recording) implement it. A stack
-//! above runs unchanged on any of them.
+//! Frame devices. A [`Device`] moves whole frames in bursts and does not interpret them: kernel
+//! interfaces, links between processes, links in memory, and middleware.
 
 pub mod capture;
 mod checksum;
@@ -66,7 +63,6 @@ pub use open::OpenError;
 pub use sys::secure::has_more_rights_than_its_user;
 pub use sys::shared_slice::SharedSlice;
 
-/// Target of the `tracing` events of devices: how they were opened, and changes of their link.
 const TRACE: &str = "urnic::netdev";
 
 /// Capabilities of a device. Constant while the device exists, except for the MTU.
@@ -76,38 +72,33 @@ pub struct Capabilities {
     pub medium: Medium,
     /// Largest IP datagram, in bytes, without the link-layer header.
     pub mtu: usize,
-    /// Largest super-frame payload for one call of [`Device::transmit`], in bytes. `None` if the
-    /// device does not segment super-frames.
+    /// Largest super-frame payload of one [`Device::transmit`], in bytes. `None`: no segmentation.
     pub segmentation_len_max: Option<NonZeroUsize>,
     /// True if the device completes a [`TxChecksum::Partial`].
     pub tx_checksum: bool,
     /// Most fragments in one frame's payload.
     pub fragments_max: usize,
-    /// Fragment length in bytes, as measured, from which the device gathers a fragment in less time
-    /// than the caller needs to copy it into the head. 0 if fragments cost nothing, for example
-    /// because the device copies frames into its own memory.
+    /// Fragment length in bytes, as measured, from which the device gathers a fragment faster than
+    /// the caller copies it into the head. 0 if fragments cost nothing.
     pub gather_len_min: usize,
-    /// True if the device copies each frame in `transmit`, and computes [digests](TxFrame::digests)
-    /// while copying. Used only with `tx_checksum`: the caller cannot compute a complete checksum
-    /// before the digests are known.
+    /// True if the device computes [digests](TxFrame::digests) while it copies. Used only with
+    /// `tx_checksum`: the caller cannot compute a complete checksum before the digests are known.
     pub tx_digest: bool,
 }
 
 impl Capabilities {
-    /// Checks that a device with these capabilities can carry the frame.
-    ///
-    /// # Errors
-    /// [`TransmitError::TooLong`] if the frame, or a segment of the super-frame, is longer than the
-    /// MTU allows (a VLAN tag in the head is not counted), if a super-frame's payload is longer
-    /// than the device cuts, or if the frame has more fragments than the device gathers;
-    /// [`TransmitError::Refused`] if the frame has digests and the device computes none.
+    /// Checks that a device with these capabilities can carry the frame. Errors:
+    /// [`TransmitError::TooLong`] if the frame, or a segment of it, is longer than the MTU allows
+    /// (a VLAN tag in the head is not counted), or exceeds
+    /// [`segmentation_len_max`](Self::segmentation_len_max) or
+    /// [`fragments_max`](Self::fragments_max); [`TransmitError::Refused`] if the frame has digests
+    /// and the device computes none.
     #[inline]
     pub fn check(&self, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
         let payload_len = frame.payload.iter().map(SharedSlice::len).sum();
         self.check_len(frame, payload_len)
     }
 
-    /// Like [`check`](Self::check), for a frame whose payload length is known.
     #[inline]
     fn check_len(&self, frame: &TxFrame<'_>, payload_len: usize) -> Result<(), TransmitError> {
         let link_header_len = match self.medium {
@@ -140,8 +131,7 @@ impl Capabilities {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransmitError {
-    /// No room now; room returns without an action of the caller. The frame may be offered later or
-    /// dropped.
+    /// No room now; room returns without an action of the caller.
     #[error("transmit queue full")]
     Full,
     /// The frame is larger than the device can carry.
@@ -155,10 +145,8 @@ pub enum TransmitError {
     LinkDown,
 }
 
-/// Source and sink of frames.
-///
-/// `now_ns` is the caller's monotonic clock in nanoseconds. Devices of virtual links act by it;
-/// kernel devices ignore it. No method blocks, and none panics on an I/O error.
+/// Source and sink of frames. `now_ns` is the caller's monotonic clock; kernel devices ignore it.
+/// No method blocks, and none panics on an I/O error.
 pub trait Device: fmt::Debug {
     /// Returns the capabilities of the device.
     fn capabilities(&self) -> Capabilities;
@@ -167,10 +155,7 @@ pub trait Device: fmt::Debug {
     /// taken, which with some devices includes refused ones.
     fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize;
 
-    /// Takes one frame. It may stay queued until [`flush`](Self::flush).
-    ///
-    /// # Errors
-    /// [`TransmitError`] if the frame was not taken.
+    /// Takes one frame, which may stay queued until [`flush`](Self::flush).
     fn transmit(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError>;
 
     /// Returns the number of frames that [`transmit`](Self::transmit) certainly has room for; 0
@@ -184,10 +169,9 @@ pub trait Device: fmt::Debug {
         let _ = now_ns;
     }
 
-    /// Returns the time of the caller's clock at which the device must be polled and flushed again,
-    /// although no descriptor becomes readable: the next frame of a virtual link becomes
-    /// receivable, or the interface may accept frames that it did not take before. `None` if there
-    /// is no such time.
+    /// Returns the time of the caller's clock at which to poll and flush again although no
+    /// descriptor becomes readable: a frame of a virtual link becomes receivable, or the interface
+    /// may accept frames again.
     fn next_arrival_ns(&self) -> Option<u64> {
         None
     }
@@ -197,9 +181,8 @@ pub trait Device: fmt::Debug {
         true
     }
 
-    /// Returns the interval at which [`receive`](Self::receive) must be called even if nothing
-    /// arrives, in nanoseconds, because some changes of the interface make no descriptor readable.
-    /// `None` if there are no such changes.
+    /// Returns the interval, in nanoseconds, at which [`receive`](Self::receive) must be called
+    /// even if nothing arrives, because some changes of the interface make no descriptor readable.
     fn check_interval_ns(&self) -> Option<u64> {
         None
     }
@@ -242,8 +225,8 @@ impl Refusals {
     }
 }
 
-/// Implements methods of [`Device`] by the same methods of another device: `forward_device!(self =>
-/// self.inner; flush, link_up);`.
+/// Implements methods of [`Device`] by another device: `forward_device!(self => self.inner;
+/// flush);`.
 #[macro_export]
 macro_rules! forward_device {
     ($this:ident => $inner:expr; $($method:ident),+) => {
@@ -305,7 +288,6 @@ macro_rules! forward_device {
     };
 }
 
-/// Implements `Device` for a reference or box of a device.
 macro_rules! device_behind {
     ($holder:ty) => {
         impl<D: Device + ?Sized> Device for $holder {

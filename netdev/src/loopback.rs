@@ -1,8 +1,5 @@
-//! Middleware that returns frames for the interface's own link address to it.
-//!
-//! Links do not: a switch does not send a frame back to the port that it came from, and a TAP
-//! interface or packet socket hands it to the other end. Without this middleware two processes of
-//! one host, or two endpoints in one process, could not connect by the address of their interface.
+//! Middleware that returns frames for the interface's own link address to it. Links do not: without
+//! this, two processes of one host could not connect by the address of their interface.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU16;
@@ -11,8 +8,8 @@ use crate::{
     Device, Medium, RxChecksum, RxFrame, TransmitError, TxChecksum, TxFrame, forward_device,
 };
 
-/// Most bytes of frames that wait to be received: a burst of the longest frames. If the longest frame
-/// has no room, every frame is refused with `Full`, as by a full device.
+/// Most bytes of waiting frames: a burst of the longest. Without room for one, all frames are
+/// `Full`.
 const WAITING_BYTES_MAX: usize = 64 * FRAME_LEN_MAX;
 /// Longest frame: the longest IP datagram behind a tagged link header.
 const FRAME_LEN_MAX: usize = 65_535 + 22;
@@ -23,14 +20,12 @@ const SPARE_MAX: usize = 64;
 #[derive(Debug)]
 pub struct Loopback<D> {
     inner: D,
-    /// `None` for devices without link addresses.
     mac: Option<[u8; 6]>,
     waiting: VecDeque<Own>,
     waiting_bytes: usize,
     spare: Vec<Vec<u8>>,
 }
 
-/// A frame to the interface itself.
 #[derive(Debug)]
 struct Own {
     octets: Vec<u8>,
@@ -46,7 +41,6 @@ impl<D: Device> Loopback<D> {
         Self { inner, mac, waiting: VecDeque::new(), waiting_bytes: 0, spare: Vec::new() }
     }
 
-    /// Returns the number of the longest frames to the interface itself that have room.
     const fn own_room(&self) -> usize {
         WAITING_BYTES_MAX.saturating_sub(self.waiting_bytes) / FRAME_LEN_MAX
     }
@@ -61,8 +55,7 @@ impl<D: Device> Loopback<D> {
         octets.resize(frame.len(), 0);
         frame.gather(&mut octets);
         self.waiting_bytes += octets.len();
-        // Bytes that never left memory need no checksum. A complete checksum is left to the
-        // receiver.
+        // Bytes that never left memory need no checksum. The receiver checks a complete one.
         let checksum = match frame.checksum {
             TxChecksum::Partial { .. } => RxChecksum::Valid,
             TxChecksum::Complete => RxChecksum::Unverified,
@@ -118,8 +111,7 @@ impl<D: Device> Device for Loopback<D> {
     }
 }
 
-/// Returns true if the frame is an ARP request (RFC 826) for the sender's own address, which no
-/// other host answers.
+/// An ARP request (RFC 826) for the sender's own address, which no other host answers.
 fn asks_for_itself(head: &[u8]) -> bool {
     let untagged = match head.get(12..14) {
         Some([0x81, 0x00]) => head.get(16..),

@@ -1,12 +1,8 @@
-//! Linked pair of devices in memory, under the callers' clock.
-//!
-//! Owns the wire between its two ends: for each direction a bounded queue of frames with their
-//! arrival times. Frames arrive whole, in order and unchanged, after `serialisation + latency`. The
-//! two ends may be used by two threads.
-//!
-//! Frames are stored in recycled buffers. A direction allocates them as the queue grows, at most
-//! [`LinkConfig::queue_frames`]. Gathering a frame into its buffer is the only copy. The number of
-//! buffers *is* the queue's limit: a frame occupies its buffer until the receiver has returned it.
+//! Linked pair of devices in memory, under the callers' clock. Each direction is a bounded queue of
+//! frames, which arrive whole, in order and unchanged, after `serialisation + latency`. The two
+//! ends may be used by two threads. Frames are stored in recycled buffers, which a direction
+//! allocates as the queue grows, at most [`LinkConfig::queue_frames`]. The number of buffers *is*
+//! the queue's limit: a frame occupies its buffer until the receiver has returned it.
 
 mod link;
 
@@ -26,20 +22,20 @@ pub struct LinkConfig {
     pub mtu: usize,
     /// Time from the sending of a frame's last byte to its arrival, in nanoseconds.
     pub latency_ns: u64,
-    /// Bits per second and direction, counting frame bytes only. `None`: sending takes no time.
-    /// Zero: nothing ever arrives.
+    /// Bits per second and direction, of frame bytes. `None`: sending takes no time. Zero: no
+    /// arrival.
     pub rate_bits_per_second: Option<u64>,
-    /// Most frames in flight per direction, at least one; further frames are refused with
+    /// Most frames in flight per direction, at least one; further ones are refused with
     /// [`TransmitError::Full`]. Up to an eighth of them may be received frames whose buffers return
     /// in the next call of [`receive`](Device::receive).
     pub queue_frames: usize,
     /// Layer at which frames begin.
     pub medium: Medium,
-    /// Largest super-frame payload, in bytes; `None` refuses super-frames. The link does not cut
-    /// them.
+    /// Largest super-frame payload, in bytes; the link does not cut it. `None` refuses
+    /// super-frames.
     pub super_frame_len_max: Option<NonZeroUsize>,
-    /// True if the link takes frames with a partial checksum. It does not complete the checksum:
-    /// such a frame never leaves memory and arrives as [`RxChecksum::Valid`].
+    /// True if the link takes frames with a partial checksum, and leaves it so: such a frame never
+    /// leaves memory and arrives as [`RxChecksum::Valid`].
     pub tx_checksum: bool,
 }
 
@@ -70,13 +66,11 @@ pub fn pair(config: LinkConfig) -> (MemoryDevice, MemoryDevice) {
 pub struct MemoryDevice {
     config: LinkConfig,
     link: Link,
-    /// Direction of the link on which this end sends; it receives on the other.
+    /// Direction on which this end sends.
     direction: usize,
     /// Frames taken by `transmit` and not yet flushed.
     staged: VecDeque<Slot>,
-    /// Free buffers of this end's sending direction.
     spare: Vec<Box<[u8]>>,
-    /// Number of all buffers of this end's sending direction.
     buffers: usize,
     /// Time at which the last byte taken so far will have been sent.
     sent_at_ns: u64,
@@ -101,8 +95,7 @@ impl MemoryDevice {
         }
     }
 
-    /// Returns a handle to the link, which remains usable when this device is wrapped in
-    /// middleware.
+    /// Returns a handle to the link, for devices that are wrapped in middleware.
     #[must_use]
     pub fn link(&self) -> Link {
         self.link.clone()
@@ -123,7 +116,6 @@ impl MemoryDevice {
         self.link.set_latency(latency_ns);
     }
 
-    /// Returns a buffer of at least `len` bytes, or `None` while all are in flight.
     fn buffer(&mut self, len: usize) -> Option<Box<[u8]>> {
         if let Some(buffer) = self.spare.pop() {
             return Some(self.long_enough(buffer, len));
@@ -131,8 +123,7 @@ impl MemoryDevice {
         let buffer_len = self.buffer_len(len);
         let buffers_max = self.config.queue_frames.max(1);
         // Fetching returned buffers takes a lock, so some buffers are allocated first: as many as
-        // fit into the processor's cache, since copying out of the cache would cost more than the
-        // lock.
+        // fit into the processor's cache.
         if self.buffers >= buffers_max.min(CACHED_LEN / buffer_len) {
             std::mem::swap(&mut self.spare, &mut self.link.lock(self.direction).spare);
             if let Some(buffer) = self.spare.pop() {
@@ -146,7 +137,6 @@ impl MemoryDevice {
         Some(vec![0; buffer_len].into_boxed_slice())
     }
 
-    /// Returns the buffer, or a longer one if the MTU has grown since it was allocated.
     fn long_enough(&self, buffer: Box<[u8]>, len: usize) -> Box<[u8]> {
         if buffer.len() >= len { buffer } else { vec![0; self.buffer_len(len)].into_boxed_slice() }
     }
@@ -158,17 +148,13 @@ impl MemoryDevice {
             .super_frame_len_max
             .map_or(0, |max| max.get().saturating_add(IP_TCP_HEADERS_LEN_MAX));
         let usual = ip_len.max(self.link.mtu()).saturating_add(LINK_HEADER_LEN_MAX);
-        // An odd number of cache lines: buffers at distances of a power of two would compete for
-        // the same few cache sets.
+        // An odd number of cache lines: distances of a power of two would compete for few cache
+        // sets.
         (usual.min(BUFFER_LEN_MAX).max(len).div_ceil(CACHE_LINE) | 1) * CACHE_LINE
     }
 
-    /// Takes one frame of `len` bytes that `write` writes directly into its buffer: for stacks that
-    /// write whole frames instead of describing them. The buffer starts with arbitrary content.
-    /// Otherwise like [`transmit`](Device::transmit).
-    ///
-    /// # Errors
-    /// [`TransmitError`] if the frame was not taken; `write` was not called then.
+    /// Takes one frame of `len` bytes that `write` writes directly into its buffer, which starts
+    /// with arbitrary content. On a [`TransmitError`] `write` was not called.
     pub fn transmit_in_place<R>(
         &mut self,
         now_ns: u64,
@@ -193,8 +179,7 @@ impl MemoryDevice {
         Ok(written)
     }
 
-    /// Returns the arrival time of a frame of `wire_len` bytes offered now, and occupies the link
-    /// until it is sent.
+    /// Returns the arrival time of `wire_len` bytes offered now, and occupies the link until then.
     fn schedule(&mut self, now_ns: u64, wire_len: usize) -> u64 {
         let start = now_ns.max(self.sent_at_ns);
         self.sent_at_ns = match self.config.rate_bits_per_second {
@@ -295,7 +280,6 @@ impl Device for MemoryDevice {
     }
 }
 
-/// A frame in flight.
 #[derive(Debug)]
 struct Slot {
     buffer: Box<[u8]>,
@@ -305,7 +289,6 @@ struct Slot {
     segment_size: Option<NonZeroU16>,
 }
 
-/// Moves the frames that have arrived by `now_ns`, at most `burst` of them, to the empty `taken`.
 fn take_arrived(
     frames: &mut VecDeque<Slot>,
     now_ns: u64,
@@ -322,7 +305,6 @@ fn take_arrived(
     taken.extend(frames.drain(..count));
 }
 
-/// Moves all of `more` to the end of `frames`.
 fn append(frames: &mut VecDeque<Slot>, more: &mut VecDeque<Slot>) {
     if frames.is_empty() {
         std::mem::swap(frames, more);
@@ -349,11 +331,9 @@ pub(crate) fn sending_ns(len: usize, rate: u64) -> u64 {
     }
 }
 
-/// Ethernet header.
 const LINK_HEADER_LEN: usize = 14;
 /// Ethernet header with two VLAN tags.
 const LINK_HEADER_LEN_MAX: usize = 22;
-/// Longest IP and TCP headers in front of a super-frame's payload.
 const IP_TCP_HEADERS_LEN_MAX: usize = 120;
 /// Longest buffer allocated ahead of need, for any MTU.
 const BUFFER_LEN_MAX: usize = 256 * 1024;

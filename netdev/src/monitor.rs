@@ -1,9 +1,7 @@
 //! Packet socket that only receives: every frame that an interface receives and sends, with the
-//! kernel's timestamp.
-//!
-//! The ring is that of [`packet`](crate::packet). Frames longer than a slot (the kernel merges and
-//! sends super-frames) are read whole from the socket's queue. If that queue is full, only the
-//! slot's part of the frame is handed over. Such frames, and frames without a slot, are counted.
+//! kernel's timestamp. Frames longer than a slot of the ring (the kernel merges and sends
+//! super-frames) are read whole from the socket's queue. If that is full, only the slot's part is
+//! handed over. Such frames, and frames without a slot, are counted.
 
 use std::fs::File;
 use std::io;
@@ -25,9 +23,7 @@ pub struct Monitor {
     control: Control,
     name: Name,
     interface_index: u32,
-    /// Room for a frame that is longer than a slot.
     buffer: Box<[u8]>,
-    /// Frames without a slot, and frames cut to their slot's part.
     dropped: u64,
 }
 
@@ -40,17 +36,14 @@ pub struct MonitoredFrame<'a> {
     pub is_outbound: bool,
     /// Length of the whole frame. Larger than the length of `bytes` if the frame was cut.
     pub original_len: usize,
-    /// Bytes from the Ethernet header on, VLAN tags in place. A checksum left to the device is not
-    /// complete.
+    /// Bytes from the Ethernet header on, with VLAN tags; a checksum left to the device is
+    /// incomplete.
     pub bytes: &'a [u8],
 }
 
 impl Monitor {
-    /// Monitors an interface. While the monitor exists, the interface also receives frames for
-    /// other stations (promiscuous mode).
-    ///
-    /// # Errors
-    /// [`OpenError`], which names a remedy.
+    /// Monitors an interface, which also receives frames for other stations meanwhile (promiscuous
+    /// mode). An [`OpenError`] names a remedy.
     pub fn open(name: Name) -> Result<Self, OpenError> {
         let failed = |error| open::failed(name, "capture from", error);
         let control = Control::new().map_err(failed)?;
@@ -102,9 +95,6 @@ impl Monitor {
     }
 
     /// Returns the number of frames so far that found no slot, or were cut.
-    ///
-    /// # Errors
-    /// The kernel's error.
     pub fn dropped(&mut self) -> io::Result<u64> {
         // Reading the kernel's count resets it.
         self.dropped += u64::from(packet_socket::drops(self.socket.as_fd())?);
@@ -117,8 +107,7 @@ impl Monitor {
         self.socket.as_fd()
     }
 
-    /// Returns the state of the interface. An interface created later under the same name is not
-    /// this one: it delivers no frames here.
+    /// Returns the state of the interface. A later one of the same name delivers no frames here.
     #[must_use]
     pub fn link_state(&self) -> LinkState {
         match (self.control.index(self.name), self.control.flags(self.name)) {
@@ -142,7 +131,7 @@ fn is_shown_again(header: &SlotHeader, slot: &[u8]) -> bool {
     hardware == libc::ARPHRD_LOOPBACK && packet_type == libc::PACKET_OUTGOING
 }
 
-/// Returns the frame of a slot; `None` for one that is shown twice, or is invalid.
+/// `None` for a frame that is shown twice, or is invalid.
 fn frame_in<'a>(
     header: SlotHeader,
     slot: &'a mut [u8],
@@ -178,8 +167,7 @@ fn frame_in<'a>(
     Some(MonitoredFrame { at_ns, is_outbound, original_len, bytes })
 }
 
-/// Slots for a quarter of a second of 1 Gbit/s in frames of 1500 bytes; super-frames last much
-/// longer.
+/// A quarter of a second of 1 Gbit/s in frames of 1500 bytes; super-frames last much longer.
 const RING_FRAMES: usize = 16_384;
 /// Length of the ring if frames are large, as on the loopback interface.
 const RING_LEN: usize = 32 << 20;

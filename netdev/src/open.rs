@@ -125,7 +125,6 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Returns the error for a failure to connect to the peer at `path`, or to agree with it.
     pub(crate) fn no_peer(
         path: &Path,
         error: &dyn fmt::Display,
@@ -147,7 +146,6 @@ impl OpenError {
         matches!(self, Self::NoPeer { is_absent: true, .. })
     }
 
-    /// Checks that a number of the configuration is in the device's range.
     pub(crate) fn check_range(
         what: &'static str,
         value: usize,
@@ -159,8 +157,7 @@ impl OpenError {
         Err(Self::OutOfRange { what, value, min: *range.start(), max: *range.end() })
     }
 
-    /// Returns the error of a failed `action` (as in "cannot {action}"):
-    /// [`Permission`](Self::Permission) with the `remedy` if a permission was missing.
+    /// The error of a failed `action`, with the `remedy` if a permission was missing.
     pub(crate) fn from_io(source: io::Error, action: String, remedy: impl Into<String>) -> Self {
         if source.kind() == io::ErrorKind::PermissionDenied {
             Self::Permission { action, remedy: remedy.into() }
@@ -169,10 +166,7 @@ impl OpenError {
         }
     }
 
-    /// Refuses addresses that the kernel has on any interface.
-    ///
-    /// # Errors
-    /// [`AddressTaken`](Self::AddressTaken) with the first of them.
+    /// Fails with [`AddressTaken`](Self::AddressTaken) if the kernel has one on any interface.
     pub(crate) fn check_addresses(addresses: &[IpAddr]) -> Result<(), Self> {
         // If the list cannot be read, the check is skipped: the caller is responsible then.
         let owned = interface::addresses().unwrap_or_default();
@@ -188,7 +182,6 @@ impl OpenError {
     }
 }
 
-/// Names in a sentence.
 struct List<'a>(&'a [Name]);
 
 impl fmt::Display for List<'_> {

@@ -1,25 +1,15 @@
-//! Packet sockets of the Linux kernel (`AF_PACKET`): an interface's frames, in parallel to the
-//! kernel.
-//!
-//! Owns one socket on an interface that the kernel continues to use. A frame is sent by one
-//! `writev` from its fragments, with a `virtio_net_hdr` in front: the kernel or the network card
-//! completes super-frames and partial checksums. Frames arrive through a ring that the kernel
-//! fills.
-//!
-//! The ring is `TPACKET_V2`. `TPACKET_V3` hands over blocks of frames, when a block is full or a
-//! timer of at least a millisecond expires; a ping-pong would wait for that timer each time. The
-//! slots hold frames of the MTU. The kernel puts a longer frame into the socket's queue, and the
-//! device reads it from there: with slots of 64 KiB the ring would take a hundred MiB and more.
-//! Longer frames arise because the kernel merges frames on receive, and because other stacks on
-//! this machine send super-frames.
-//!
-//! There is no transmit ring: this process would have to copy payload into it, while the kernel can
-//! copy from anywhere, and a super-frame does not fit into a slot. The cost: in a trial with plain
-//! frames of 1514 bytes over veth on a busy machine a frame took 1.3 µs of processor time with such
-//! a ring, and 1.9 µs with `writev`.
-//!
-//! The interface may be taken down, set up, deleted and created again at any time. The device
-//! notices by failing calls, and by a query every [`LINK_CHECK_INTERVAL_NS`] of the caller's clock.
+//! Packet sockets of the Linux kernel (`AF_PACKET`): the frames of an interface that the kernel
+//! continues to use. A frame is sent by one `writev` from its fragments, with a `virtio_net_hdr` in
+//! front: the kernel or the network card completes super-frames and partial checksums. Frames
+//! arrive through a `TPACKET_V2` ring. `TPACKET_V3` hands over blocks of frames, when a block is
+//! full or a timer of at least a millisecond expires: a ping-pong would wait for it each time. The
+//! slots hold frames of the MTU. The device reads a longer frame (merged by the kernel, or a
+//! super-frame of this machine) from the socket's queue: with slots of 64 KiB the ring would take a
+//! hundred MiB and more. There is no transmit ring: this process would have to copy payload into
+//! it, and a super-frame does not fit into a slot. In a trial with plain frames of 1514 bytes over
+//! veth on a busy machine a frame took 1.3 µs of processor time with such a ring, and 1.9 µs with
+//! `writev`. The interface may be taken down, deleted and created again at any time. The device
+//! notices by failing calls, and by a query every [`LINK_CHECK_INTERVAL_NS`].
 
 mod filter;
 pub(crate) mod open;
@@ -40,8 +30,7 @@ use crate::sys::packet_ring::{PacketRing, SlotHeader};
 use crate::sys::packet_socket::{self, Membership};
 use crate::{Capabilities, Device, Medium, OpenError, RxFrame, TransmitError, TxFrame, vnet};
 
-/// Longest time for which a change of the interface goes unnoticed while calls succeed, in
-/// nanoseconds.
+/// Longest time for which a change of the interface goes unnoticed while calls succeed.
 pub const LINK_CHECK_INTERVAL_NS: u64 = 100_000_000;
 
 /// Packet socket on an interface.
@@ -52,8 +41,7 @@ pub struct PacketSocket {
     socket: File,
     control: Control,
     name: Name,
-    /// Index of the interface that the socket is bound to. Another interface of the same name has
-    /// another index.
+    /// Index of the interface that the socket is bound to: a new one of the same name has another.
     interface_index: u32,
     membership: Membership,
     super_frames: bool,
@@ -68,29 +56,20 @@ pub struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// Checks the rights by creating a packet socket, which every interface needs.
-    ///
-    /// # Errors
-    /// The errors of opening an interface.
+    /// Checks the rights by creating a packet socket, with the errors of opening an interface.
     pub fn check_rights() -> Result<(), OpenError> {
         open::check_rights()
     }
 
-    /// Opens an interface; see [`PacketConfig`].
-    ///
-    /// # Errors
-    /// [`OpenError`], which names a remedy.
+    /// Opens an interface; see [`PacketConfig`]. An [`OpenError`] names a remedy.
     pub fn open(config: &PacketConfig<'_>) -> Result<Self, OpenError> {
         open::open(config)
     }
 
-    /// Opens an interface `queues` times. The kernel distributes received frames among the queues
-    /// by a hash of addresses and ports that is equal for both directions, so a flow stays in one
-    /// queue. The queue of a flow is not known in advance. Frames without ports are distributed,
-    /// too: a stack on one of several queues does not see each ARP reply.
-    ///
-    /// # Errors
-    /// [`OpenError`], which names a remedy.
+    /// Opens an interface `queues` times. The kernel distributes received frames by a hash of
+    /// addresses and ports that is equal for both directions: a flow stays in one queue, which is
+    /// not known in advance. Frames without ports are distributed, too: a stack on one of several
+    /// queues does not see each ARP reply. An [`OpenError`] names a remedy.
     pub fn open_queues(config: &PacketConfig<'_>, queues: usize) -> Result<Vec<Self>, OpenError> {
         open::open_queues(config, queues)
     }
@@ -108,14 +87,13 @@ impl PacketSocket {
     }
 
     /// Returns the number of frames lost because they were longer than a slot and the socket's
-    /// queue was full, or because the kernel's description of them was invalid. Without
-    /// `CAP_NET_ADMIN` the length of that queue is limited by `net.core.rmem_max`.
+    /// queue (without `CAP_NET_ADMIN` at most `net.core.rmem_max`) was full, or because the
+    /// kernel's description of them was invalid.
     #[must_use]
     pub const fn frames_cut(&self) -> u64 {
         self.frames_cut
     }
 
-    /// Discards the frames received so far.
     fn discard_received(&mut self) {
         let Self { ring, socket, buffer, .. } = self;
         // A busy interface may fill the ring as fast as it is emptied; one round is enough.
@@ -127,14 +105,13 @@ impl PacketSocket {
         }
     }
 
-    /// Asks the kernel for the state of the interface, if that is due.
     fn check_link(&mut self, now_ns: u64) {
         if now_ns < self.check_due_ns {
             return;
         }
         self.check_due_ns = now_ns.saturating_add(LINK_CHECK_INTERVAL_NS);
-        // An interface that goes down leaves an error on the socket. Until the error is taken, the
-        // descriptor stays readable.
+        // An interface that goes down leaves an error on the socket, which stays readable until it
+        // is taken.
         let _known_by_flags = packet_socket::take_error(self.socket.as_fd());
         let Ok(index) = self.control.index(self.name) else {
             self.link.set(self.name, LinkState::Gone);
@@ -147,7 +124,6 @@ impl PacketSocket {
         self.ask();
     }
 
-    /// Updates state and MTU.
     fn ask(&mut self) {
         match (self.control.flags(self.name), self.control.mtu(self.name)) {
             (Ok(flags), Ok(mtu)) => {
@@ -173,8 +149,7 @@ impl PacketSocket {
         }
     }
 
-    /// Handles the error of a failed call. The next check is not made earlier, to limit the cost of
-    /// a flapping link.
+    /// Handles the error of a failed call. The next check is not made earlier: a link may flap.
     fn learn_from(&mut self, error: &io::Error) -> TransmitError {
         match error.raw_os_error() {
             Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => TransmitError::Full,
@@ -255,8 +230,8 @@ impl Device for PacketSocket {
     }
 }
 
-/// Returns the frame of a slot: in the slot itself, or read from the socket's queue. `None` if the
-/// kernel cut it, or its header is invalid.
+/// Returns the frame of a slot: in the slot, or read from the socket's queue. `None` if the kernel
+/// cut it, or its header is invalid.
 fn frame_in<'a>(
     header: SlotHeader,
     slot: &'a mut [u8],
@@ -287,10 +262,9 @@ fn frame_in<'a>(
     Some(vnet::decode(vnet::moved_by(vnet_header, crate::ethernet::TAG_LEN), frame))
 }
 
-/// Reads the frame of a slot from the socket's queue.
 pub(crate) fn fetch(mut queue: &File, buffer: &mut [u8]) -> Option<usize> {
-    // After the interface went down, the first read returns that error instead of a frame. The
-    // frame is still queued. If it were not read now, it would be taken for that of the next slot.
+    // After the interface went down, the first read returns that error. The frame is still queued:
+    // if it were not read now, it would be taken for that of the next slot.
     for _ in 0..FETCH_TRIES {
         match queue.read(buffer) {
             Ok(len) => return Some(len),

@@ -1,14 +1,8 @@
-//! Middleware that presents single packets to the layer above while the device below transfers
-//! super-frames.
-//!
-//! ```text
-//! layer above ═ packets, checksums complete ═ Packets ═ super-frames, partial checksums ═ device
-//! ```
-//!
-//! A received super-frame is segmented as the kernel segments it for a device without offloads, so
-//! the layer above gets the packets as on a wire. In the other direction, if enabled, consecutive
-//! packets of one flow are sent as one super-frame, but only if its segments are the same packets,
-//! byte for byte. The order of packets is kept, and a packet with a wrong checksum is sent alone.
+//! Middleware that presents single packets with complete checksums to the layer above while the
+//! device below transfers super-frames. A received super-frame is segmented as the kernel does it
+//! for a device without offloads. In the other direction, if enabled, consecutive packets of one
+//! flow are sent as one super-frame, but only if its segments are the same packets, byte for byte.
+//! The order of packets is kept, and a packet with a wrong checksum is sent alone.
 
 mod cut;
 mod merge;
@@ -18,26 +12,21 @@ use merge::Train;
 
 use crate::{Capabilities, Device, RxChecksum, RxFrame, TransmitError, TxFrame, forward_device};
 
-/// Device of single packets on a device of super-frames; see the [module](self).
-///
-/// Accepts neither super-frames nor partial checksums, even if the inner device does. Received
-/// packets are [`Unverified`](RxChecksum::Unverified), with their real checksum in place.
+/// Device of single packets on a device of super-frames; see the [module](self). Accepts neither
+/// super-frames nor partial checksums. Received packets are [`Unverified`](RxChecksum::Unverified).
 #[derive(Debug)]
 pub struct Packets<D> {
     inner: D,
     merges: bool,
-    /// Packets that did not fit the caller's last burst.
     rest: Rest,
-    /// Packets that are merged, and sent by the next `flush` at the latest.
+    /// Sent by the next `flush` at the latest.
     train: Train,
     lost: u64,
-    /// Buffer for a contiguous received frame; keeps its allocation.
     gathered: Vec<u8>,
 }
 
 impl<D: Device> Packets<D> {
-    /// Wraps `inner`. With `merges`, packets may be sent as super-frames, if the device accepts
-    /// them.
+    /// With `merges`, packets may be sent as super-frames, if the device accepts them.
     #[must_use]
     pub fn new(inner: D, merges: bool) -> Self {
         let Capabilities { segmentation_len_max, tx_checksum, .. } = inner.capabilities();
@@ -56,7 +45,6 @@ impl<D: Device> Packets<D> {
         self.lost
     }
 
-    /// Sends the train.
     fn depart(&mut self, now_ns: u64) {
         let Self { inner, train, lost, .. } = self;
         *lost += train.depart(|frame| inner.transmit(now_ns, frame));
@@ -134,7 +122,6 @@ impl<D: Device> Device for Packets<D> {
     }
 }
 
-/// Returns a frame whose checksum the receiver must verify.
 const fn plain(bytes: &[u8]) -> RxFrame<'_> {
     RxFrame::whole(bytes, RxChecksum::Unverified, None)
 }

@@ -1,25 +1,12 @@
-//! Memory of this process that its peers on this host may read in place.
+//! Memory of this process that its peers on this host may read in place: devices that send bytes by
+//! reference ([`shm`](crate::shm), and a [`VirtioUser`](crate::vhost_user::VirtioUser) that shares)
+//! can do so for memory allocated here. Each region is a sealed memory file (`memfd_create(2)`): a
+//! process that gets its descriptor can read it, but cannot write, shorten it or remove a page.
+//! Peers of the devices of a [`Publisher`] get the descriptors of all its regions.
 //!
-//! Devices that send bytes by reference instead of copying them ([`shm`](crate::shm), and a
-//! [`VirtioUser`](crate::vhost_user::VirtioUser) that shares) can do so for memory allocated here.
-//! Each region is a memory file of its own (`memfd_create(2)`). The file is sealed: a process that
-//! gets its descriptor can read the memory, but cannot write it, shorten it or remove a page. A
-//! [`Publisher`] lists the regions for the devices of an application. Only peers of those devices
-//! get descriptors, and they get those of all regions.
-//!
-//! Access cannot be revoked: a peer that got a descriptor can read the memory as long as it keeps
-//! the descriptor or a mapping, even after its session. The kernel charges memory that a peer keeps
-//! to this process, even after its withdrawal. Peers are processes of this process's user, of root,
-//! and of the user that the device's settings name.
-//!
-//! ```text
-//!   announced   announces regions to a peer, and withdraws them
-//!   readable    regions that frames can refer to, as one sender knows them
-//!   lookup      finds the region of a fragment
-//!   runs        writes a frame: by reference, or copied
-//! ```
-//!
-//! # Withdrawal
+//! Access cannot be revoked: a peer can read the memory as long as it keeps the descriptor or a
+//! mapping, even after its session, and the kernel charges it to this process. Peers are processes
+//! of this process's user, of root, and of the user that the device's settings name.
 //!
 //! Memory is withdrawn by any thread, while other threads send frames by reference:
 //!
@@ -29,8 +16,7 @@
 //!    looks up addresses in its old list, and tells its peer about the withdrawal.
 //!
 //! Racy case: *other memory gets the addresses before a device has the new list.* The thread that
-//! sends this memory got it after step 2, so it sees the generation of step 1 and does not take the
-//! bytes for published ones.
+//! sends this memory got it after step 2, so it sees the generation of step 1.
 
 pub(crate) mod announced;
 mod lookup;
@@ -56,30 +42,24 @@ pub const PUBLISHED_REGIONS_MAX: usize = 512;
 /// Most bytes of a publisher: a peer needs address space for all of them.
 pub const PUBLISHED_BYTES_MAX: usize = 1 << 36;
 
-/// Memory of this process that peers of the devices opened with it may read. A clone is another
-/// handle to the same publisher.
+/// Memory of this process that peers of its devices may read. Clones share the same publisher.
 #[derive(Clone, Debug, Default)]
 pub struct Publisher(Arc<Shared>);
 
-/// State shared by the handles of a publisher, its memory and its devices.
 #[derive(Debug, Default)]
 struct Shared {
     /// Number of changes of `regions`. Devices load it for each frame.
     generation: AtomicU64,
-    /// Number of devices that use the publisher.
     devices: AtomicUsize,
     regions: Mutex<Regions>,
 }
 
 #[derive(Debug, Default)]
 struct Regions {
-    /// Regions, ordered by ID.
     list: Vec<Region>,
-    /// ID of the next region.
     next: u64,
     /// Number of regions, including those being allocated.
     count: usize,
-    /// Bytes of these regions.
     bytes: usize,
 }
 
@@ -100,12 +80,10 @@ impl Regions {
     }
 }
 
-/// One region, as devices see it.
 #[derive(Clone, Debug)]
 pub(crate) struct Region {
     /// Unique among all regions that the publisher ever had.
     pub(crate) id: u64,
-    /// Address of the first byte in this process.
     pub(crate) start: usize,
     pub(crate) len: usize,
     pub(crate) file: Arc<OwnedFd>,
@@ -118,13 +96,8 @@ impl Publisher {
         Self::default()
     }
 
-    /// Allocates and publishes `len` bytes, all zero. Devices opened with this publisher let their
-    /// peers read the bytes from now on. All pages are allocated when this returns, so that a
-    /// reader never has to allocate one.
-    ///
-    /// A child of `fork(2)` does not have this memory.
-    ///
-    /// # Errors
+    /// Allocates and publishes `len` bytes, all zero. All pages are allocated when this returns, so
+    /// that a reader never has to. A child of `fork(2)` does not have this memory. Errors:
     /// [`io::ErrorKind::QuotaExceeded`] beyond [`PUBLISHED_REGIONS_MAX`] or
     /// [`PUBLISHED_BYTES_MAX`]; [`io::ErrorKind::InvalidInput`] if `len` is 0;
     /// [`io::ErrorKind::Unsupported`] before Linux 5.1; the system's error if it has no memory or
@@ -145,12 +118,9 @@ impl Publisher {
         Ok(PublishedMemory { _published: published, mapping })
     }
 
-    /// Allocates `count` blocks of `len` bytes each, as [`allocate`](Self::allocate) does. Only the
-    /// owner of a block writes it.
-    ///
-    /// # Errors
-    /// As [`allocate`](Self::allocate); also [`io::ErrorKind::InvalidInput`] if the total length
-    /// overflows.
+    /// Allocates `count` blocks of `len` bytes, with the errors of [`allocate`](Self::allocate);
+    /// also [`io::ErrorKind::InvalidInput`] if the total length overflows. Only a block's owner
+    /// writes it.
     pub fn allocate_blocks(&self, count: usize, len: usize) -> io::Result<Vec<PublishedBlock>> {
         let whole = count.checked_mul(len).ok_or(io::ErrorKind::InvalidInput)?;
         let PublishedMemory { _published: published, mapping } = self.allocate(whole)?;
@@ -165,20 +135,18 @@ impl Publisher {
         self.0.devices.load(Relaxed) > 0
     }
 
-    /// Counts a device while the returned value exists.
     pub(crate) fn attach(&self) -> Attached {
         self.0.devices.fetch_add(1, Relaxed);
         Attached(self.clone())
     }
 
-    /// Returns a number that changes whenever memory is published or withdrawn; see the head of
-    /// this module.
+    /// Changes whenever memory is published or withdrawn; see the head of this module.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.0.generation.load(Acquire)
     }
 
-    /// Calls `look` with the current generation and regions, under the publisher's lock.
+    /// Calls `look` under the publisher's lock.
     pub(crate) fn look<R>(&self, look: impl FnOnce(u64, &[Region]) -> R) -> R {
         let regions = self.lock();
         // The generation changes only under the lock.
@@ -220,11 +188,9 @@ impl Drop for Published {
     }
 }
 
-/// Memory that peers may read while it exists. Dropping it withdraws it from its publisher and
-/// unmaps it. A peer that still has it mapped reads its last contents.
-///
-/// Other threads, remote Writes and the reading peers access it at any time: do not create a slice
-/// of it.
+/// Memory that peers may read while it exists. Dropping it withdraws and unmaps it; a peer that
+/// still has it mapped reads its last contents. Other threads, remote Writes and peers access it at
+/// any time: do not create a slice of it.
 #[derive(Debug)]
 pub struct PublishedMemory {
     // Dropped before the mapping: see `Publisher::generation`.
@@ -233,8 +199,7 @@ pub struct PublishedMemory {
 }
 
 impl PublishedMemory {
-    /// Returns the address of the first byte, which is page-aligned. All bytes may be read and
-    /// written while `self` exists.
+    /// Returns the page-aligned address. All bytes may be read and written while `self` exists.
     #[must_use]
     pub const fn as_ptr(&self) -> *mut u8 {
         self.mapping.as_ptr()
@@ -248,14 +213,11 @@ impl PublishedMemory {
     }
 }
 
-/// Published memory that only its owner writes, and that peers may read.
-///
-/// It is for bytes that are written once and then sent, and behaves like any slice: no process that
-/// has the memory's descriptor can write it, so the contents do not change under the slice.
+/// Published memory that only its owner writes: bytes that are written once and then sent. No
+/// process with the memory's descriptor can write it, so it behaves like any slice.
 #[derive(Debug)]
 pub struct PublishedBlock {
-    // Dropped before the block. Dropping the last block of a mapping withdraws the memory before
-    // any block is unmapped.
+    // Dropped before the block: the memory is withdrawn before any block is unmapped.
     _published: Arc<Published>,
     octets: Block,
 }

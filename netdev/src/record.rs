@@ -1,8 +1,6 @@
-//! Middleware that writes the frames passing through a device to a pcapng file.
-//!
-//! Any number of recorders can write to one [`CaptureWriter`], each as its own interface, so both
-//! ends of a link are recorded in one file in the order of the calls. Timestamps are the callers'
-//! `now_ns`.
+//! Middleware that writes the frames passing through a device to a pcapng file. Any number of
+//! recorders can write to one [`CaptureWriter`], each as its own interface, in the order of the
+//! calls. Timestamps are the callers' `now_ns`.
 
 mod writer;
 
@@ -16,9 +14,7 @@ use crate::{
     Capabilities, Device, Refusals, RxFrame, TransmitError, TxChecksum, TxFrame, checksum,
 };
 
-/// Frames that a [`Recorder`] writes.
-///
-/// With both ends of a pair recorded into one file, [`Sent`](Self::Sent) at each end records every
+/// Frames that a [`Recorder`] writes. [`Sent`](Self::Sent) at each end of a pair records every
 /// frame once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Directions {
@@ -30,19 +26,15 @@ pub enum Directions {
     Both,
 }
 
-/// Device that records the frames passing through it.
-///
-/// Frames are written whole: a super-frame as one large frame. A partial checksum is completed in
-/// the written copy of a sent frame; a received one with
-/// [`RxChecksum::Valid`](crate::RxChecksum::Valid) is written unchanged. Frames that the inner
-/// device refuses are not written. An error of the file never affects the data path: recording
-/// stops, and [`finish`](Self::finish) returns the error.
+/// Device that records the frames passing through it, whole, unless the inner device refuses them.
+/// A partial checksum is completed in the written copy of a sent frame; a received one with
+/// [`RxChecksum::Valid`](crate::RxChecksum::Valid) is written unchanged. An error of the file never
+/// affects the data path: recording stops, and [`finish`](Self::finish) returns it.
 pub struct Recorder<D, W: Write> {
     inner: D,
     writer: CaptureWriter<W>,
     interface: Interface,
     directions: Directions,
-    /// Buffer for a contiguous frame; keeps its allocation.
     gathered: Vec<u8>,
 }
 
@@ -65,10 +57,7 @@ impl<D: Device, W: Write> Recorder<D, W> {
         &mut self.inner
     }
 
-    /// Flushes the file.
-    ///
-    /// # Errors
-    /// The first error of writing; nothing was written after it.
+    /// Flushes the file, or returns the first error of writing; nothing was written after it.
     pub fn finish(&self) -> io::Result<()> {
         self.writer.finish()
     }
@@ -85,8 +74,8 @@ impl<D: Device, W: Write> Device for Recorder<D, W> {
         }
         let Self { inner, writer, interface, gathered, .. } = self;
         inner.receive(now_ns, burst, &mut |frame| {
-            // Write the same bytes that are handed over, even if another process changes the frame
-            // meanwhile.
+            // Writes the same bytes that are handed over, even if another process changes the
+            // frame.
             let frame = frame.gathered(gathered);
             writer.write(*interface, now_ns, Direction::Inbound, frame.head);
             sink(frame);

@@ -1,13 +1,11 @@
-//! Rights that kernel devices need, and the commands that grant them.
-//!
-//! A user namespace grants all rights over the network namespaces created in it, but none to load
-//! BPF programs: the kernel checks `CAP_BPF` in the first user namespace only.
+//! Rights that kernel devices need, and the commands that grant them. A user namespace grants all
+//! rights over its network namespaces, but none to load BPF programs: the kernel checks `CAP_BPF`
+//! in the first user namespace only.
 
 use std::fs;
 
 use rustix::process::geteuid;
 
-/// Rights that a device needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
     /// Capabilities in `setcap` syntax.
@@ -23,21 +21,19 @@ pub(crate) const TAP: Need = Need { capabilities: "cap_net_admin", namespace_giv
 pub(crate) const XDP: Need =
     Need { capabilities: "cap_net_raw,cap_net_admin,cap_bpf", namespace_gives: false };
 
-/// Kind of this process's user, for the choice of the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum User {
     Ordinary,
     /// Root without some capabilities, as in a container.
     Root,
-    /// Ordinary, and the executable is an application under `urnic run`, such as an interpreter.
-    /// Capabilities on its file would apply to all its users, and the loader would not preload
-    /// urnic's libraries (`AT_SECURE` of ld.so(8)).
+    /// The executable is an application under `urnic run`, such as an interpreter. Capabilities on
+    /// its file would apply to all its users, and the loader would not preload urnic's libraries
+    /// (`AT_SECURE` of ld.so(8)).
     OrdinaryUnderRun,
     /// Root of a user namespace, an ordinary user outside.
     RootOfNamespace,
 }
 
-/// Returns the command that grants this process the rights.
 pub(crate) fn remedy(need: Need) -> String {
     let user = match (geteuid().is_root(), in_user_namespace()) {
         (false, _) if std::env::var_os(RUN).is_some() => User::OrdinaryUnderRun,

@@ -1,16 +1,11 @@
 //! Cuts TCP segments into smaller ones and merges them into larger ones, as middleboxes and
-//! offloads do.
-//!
-//! Only middleware parses frames beyond the link header here, and only the fields needed for
-//! cutting. Segments with a wrong checksum are not changed, since recutting would repair the
-//! checksum.
+//! offloads do. Segments with a wrong checksum are not changed, since recutting would repair it.
 
 use std::ops::Range;
 
 use crate::checksum::Sum;
 use crate::{Medium, ethernet};
 
-/// Offsets of the parts of a frame with a TCP segment, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     pub(crate) ip_at: usize,
@@ -28,14 +23,12 @@ enum Version {
 }
 
 impl Layout {
-    /// Returns the length of the TCP payload, in bytes.
     pub(crate) const fn payload_len(&self) -> usize {
         self.end - self.payload_at
     }
 }
 
-/// Returns the length of the link header, VLAN tags included; that of the whole frame if it ends
-/// inside.
+/// VLAN tags included; that of the whole frame if it ends inside.
 pub(crate) fn link_header_len(frame: &[u8], medium: Medium) -> usize {
     match medium {
         Medium::Ip => 0,
@@ -43,7 +36,7 @@ pub(crate) fn link_header_len(frame: &[u8], medium: Medium) -> usize {
     }
 }
 
-/// Finds a TCP segment that may be cut: over IPv4 or plain IPv6, not a fragment, with a correct
+/// Finds a TCP segment that may be cut: over IPv4 or plain IPv6, no fragment, with a correct
 /// checksum and only flags of a data transfer.
 pub(crate) fn parse(frame: &[u8], medium: Medium) -> Option<Layout> {
     locate(frame, medium).filter(|layout| tcp_sum(frame, layout).checksum() == 0)
@@ -63,8 +56,7 @@ pub(crate) fn locate(frame: &[u8], medium: Medium) -> Option<Layout> {
     if tcp_header_len < TCP_HEADER_LEN || tcp_header_len > tcp.len() {
         return None;
     }
-    // SYN and RST use sequence space or end the connection; the urgent pointer counts from the
-    // segment.
+    // SYN and RST use sequence space or end the connection; the urgent pointer is relative.
     if tcp[TCP_FLAGS] & (SYN | RST | URG) != 0 {
         return None;
     }
@@ -92,8 +84,7 @@ pub(crate) fn is_pure_ack(frame: &[u8], medium: Medium) -> bool {
     })
 }
 
-/// Writes the segment with `range` of the payload of `frame` to `out`. Over IPv4 its identification
-/// increases by `id_offset`.
+/// Writes the segment with `range` of the payload. Its IPv4 identification grows by `id_offset`.
 pub(crate) fn piece(
     frame: &[u8],
     layout: &Layout,
@@ -123,14 +114,12 @@ pub(crate) fn piece(
     finish(out, *layout);
 }
 
-/// Returns the identification of an IPv4 datagram.
 pub(crate) fn identification(frame: &[u8], layout: &Layout) -> Option<u16> {
     let at = layout.ip_at + IPV4_ID;
     (layout.version == Version::V4).then(|| u16::from_be_bytes([frame[at], frame[at + 1]]))
 }
 
-/// Returns true if recomputing the correct checksums of a segment would give the same bytes: all
-/// ones is as correct as zero, but never computed.
+/// All ones is as correct a checksum as zero, but never computed.
 pub(crate) fn has_computed_checksums(frame: &[u8], layout: &Layout) -> bool {
     let is_computed = |at: usize| frame[at..at + 2] != [0xff; 2];
     is_computed(layout.tcp_at + TCP_CHECKSUM)
@@ -138,7 +127,7 @@ pub(crate) fn has_computed_checksums(frame: &[u8], layout: &Layout) -> bool {
 }
 
 /// Appends the payload of `second` to `first`, if it continues the same flow with equal headers and
-/// the IP datagram stays within `mtu`. Returns true if it was appended.
+/// the IP datagram stays within `mtu`, and returns true.
 pub(crate) fn merge(first: &mut Vec<u8>, second: &[u8], medium: Medium, mtu: usize) -> bool {
     let (Some(a), Some(b)) = (parse(first, medium), parse(second, medium)) else { return false };
     let len = a.end - a.ip_at + b.payload_len();
@@ -152,8 +141,7 @@ pub(crate) fn merge(first: &mut Vec<u8>, second: &[u8], medium: Medium, mtu: usi
     true
 }
 
-/// Returns true if `second` could have been cut from the end of `first`, without regard to the
-/// identifications.
+/// `second` could have been cut from the end of `first`, but for the identifications.
 pub(crate) fn continues(first: &[u8], a: &Layout, second: &[u8], b: &Layout) -> bool {
     let (Layout { ip_at, tcp_at, payload_at, .. }, b_at) = (*a, (b.ip_at, b.tcp_at, b.payload_at));
     if (ip_at, tcp_at, payload_at) != b_at || a.version != b.version {
@@ -171,8 +159,7 @@ pub(crate) fn continues(first: &[u8], a: &Layout, second: &[u8], b: &Layout) -> 
         // All except the payload length.
         Version::V6 => equal(ip_at..ip_at + 4) && equal(ip_at + 6..tcp_at),
     };
-    // Ports, acknowledgment and offset; then the window; behind the checksum urgent pointer and
-    // options.
+    // Ports, acknowledgment and offset; the window; behind the checksum urgent pointer and options.
     let tcp_equal = equal(tcp_at..tcp_at + TCP_SEQ)
         && equal(tcp_at + TCP_SEQ + 4..tcp_at + TCP_FLAGS)
         && equal(tcp_at + TCP_FLAGS + 1..tcp_at + TCP_CHECKSUM)
@@ -188,7 +175,7 @@ pub(crate) fn continues(first: &[u8], a: &Layout, second: &[u8], b: &Layout) -> 
         && number(second, tcp_at + TCP_SEQ) == next
 }
 
-/// Returns version, header length and total length of an IPv4 datagram with a whole TCP segment.
+/// Version, header length and total length of an IPv4 datagram with a whole TCP segment.
 fn ipv4(ip: &[u8]) -> Option<(Version, usize, usize)> {
     let header = ip.get(..IPV4_HEADER_LEN)?;
     let header_len = usize::from(header[0] & 0xf) * 4;
@@ -202,8 +189,7 @@ fn ipv4(ip: &[u8]) -> Option<(Version, usize, usize)> {
     (is_whole && is_tcp && is_sound).then_some((Version::V4, header_len, total_len))
 }
 
-/// Returns version, header length and total length of an IPv6 packet with TCP directly behind the
-/// header.
+/// Like [`ipv4`], for an IPv6 packet with TCP directly behind the header.
 fn ipv6(ip: &[u8]) -> Option<(Version, usize, usize)> {
     let header = ip.get(..IPV6_HEADER_LEN)?;
     let payload_len = usize::from(u16::from_be_bytes([header[4], header[5]]));
@@ -220,15 +206,13 @@ fn finish(frame: &mut [u8], layout: Layout) {
     frame[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
 }
 
-/// Like [`finish`], but leaves the checksum for a device to complete: writes the sum of the
-/// pseudo-header to its field.
+/// Like [`finish`], but leaves the checksum to a device: writes the sum of the pseudo-header.
 pub(crate) fn finish_partial(frame: &mut [u8], layout: Layout) {
     let layout = finish_network(frame, layout);
     let sum = !pseudo_header(frame, &layout).checksum();
     frame[layout.tcp_at + TCP_CHECKSUM..][..2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Writes lengths and the IP header's checksum of a changed frame.
 fn finish_network(frame: &mut [u8], layout: Layout) -> Layout {
     let layout = Layout { end: frame.len(), ..layout };
     let ip = &mut frame[layout.ip_at..layout.end];
@@ -250,7 +234,6 @@ fn finish_network(frame: &mut [u8], layout: Layout) -> Layout {
     layout
 }
 
-/// Returns the sum of pseudo-header and segment.
 fn tcp_sum(frame: &[u8], layout: &Layout) -> Sum {
     pseudo_header(frame, layout).octets(&frame[layout.tcp_at..layout.end])
 }
@@ -262,8 +245,7 @@ fn pseudo_header(frame: &[u8], layout: &Layout) -> Sum {
         Version::V6 => &ip[8..40],
     };
     let len = u32::try_from(layout.end - layout.tcp_at).expect("no longer than an IP datagram");
-    // RFC 9293 §3.1: "a pseudo-header [...] conceptually prefixed to the TCP header": addresses,
-    // protocol and length.
+    // RFC 9293 §3.1: "a pseudo-header [...] conceptually prefixed to the TCP header".
     Sum::default().octets(addresses).number(u32::from(PROTOCOL_TCP)).number(len)
 }
 
@@ -271,19 +253,16 @@ fn number(frame: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([frame[at], frame[at + 1], frame[at + 2], frame[at + 3]])
 }
 
-/// Offsets in the IPv4 header.
 const IPV4_ID: usize = 4;
 const IPV4_CHECKSUM: usize = 10;
 const IPV4_HEADER_LEN: usize = 20;
 const IPV6_HEADER_LEN: usize = 40;
 const PROTOCOL_TCP: u8 = 6;
-/// Offsets in the TCP header.
 const TCP_SEQ: usize = 4;
 const TCP_OFFSET: usize = 12;
 pub(crate) const TCP_FLAGS: usize = 13;
 pub(crate) const TCP_CHECKSUM: usize = 16;
 const TCP_HEADER_LEN: usize = 20;
-/// Bits of the flags byte.
 pub(crate) const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;

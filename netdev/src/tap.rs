@@ -1,15 +1,10 @@
 //! TAP interfaces of the Linux kernel (Ethernet frames by `read` and `write`), and TUN interfaces
-//! (IP datagrams).
-//!
-//! Owns one queue of an interface. A frame is sent by one `writev` from its fragments, and received
-//! by one `read` into a reused buffer: the driver transfers one frame per call. With the
-//! `virtio_net_hdr` ([`TapConfig::vnet_header`]) that frame is a super-frame of up to 64 KiB, and
-//! its checksums are not completed unless it leaves this machine.
-//!
-//! The interface may be taken down, set up, renamed, deleted and created again at any time. The
-//! device notices by failing calls, and by a query every [`LINK_CHECK_INTERVAL_NS`] of the caller's
-//! clock. After a deletion it attaches to the next interface of the same name, by the same
-//! descriptor.
+//! (IP datagrams). A frame is sent by one `writev` from its fragments, and received by one `read`.
+//! With the `virtio_net_hdr` ([`TapConfig::vnet_header`]) it may be a super-frame of up to 64 KiB,
+//! and its checksums are not completed unless it leaves this machine. The interface may be taken
+//! down, renamed, deleted and created again at any time. The device notices by failing calls, and
+//! by a query every [`LINK_CHECK_INTERVAL_NS`]. After a deletion it attaches to the next interface
+//! of the same name.
 
 mod open;
 
@@ -28,14 +23,12 @@ use crate::{
     Capabilities, Device, Medium, OpenError, RxChecksum, RxFrame, TransmitError, TxFrame, vnet,
 };
 
-/// Longest time for which a change of the interface goes unnoticed while calls succeed, in
-/// nanoseconds.
+/// Longest time for which a change of the interface goes unnoticed while calls succeed.
 pub const LINK_CHECK_INTERVAL_NS: u64 = 100_000_000;
 
 /// One queue of a TAP interface.
 #[derive(Debug)]
 pub struct Tap {
-    /// Descriptor of the driver. The interface under it may be deleted and created again.
     file: File,
     control: Control,
     name: Name,
@@ -45,35 +38,26 @@ pub struct Tap {
     mtu: usize,
     check_due_ns: u64,
     gather: Gather,
-    /// Buffer of the frame being received, with its header.
     buffer: Box<[u8]>,
 }
 
 impl Tap {
     /// Checks the rights to create an interface: access to the driver's node, and the right to set
-    /// up interfaces of this network namespace. An existing interface may be open to a user without
-    /// that right.
-    ///
-    /// # Errors
-    /// The errors of creating an interface.
+    /// up interfaces of this network namespace. An existing interface may be open to other users.
     pub fn check_rights() -> Result<(), OpenError> {
         open::check_rights()
     }
 
-    /// Opens the one queue of an interface, or creates the interface; see [`TapConfig`].
-    ///
-    /// # Errors
-    /// [`OpenError`], which names a remedy.
+    /// Opens an interface's one queue, or creates it; see [`TapConfig`]. An [`OpenError`] names a
+    /// remedy.
     pub fn open(config: &TapConfig) -> Result<Self, OpenError> {
         let mut queues = open::open(config, 1)?;
         Ok(queues.pop().expect("one queue was asked for"))
     }
 
     /// Opens `queues` queues of an interface created for several, or creates one. The kernel
-    /// delivers each received flow to the queue that last sent a frame of it.
-    ///
-    /// # Errors
-    /// [`OpenError`], which names a remedy.
+    /// delivers each received flow to the queue that last sent a frame of it. An [`OpenError`]
+    /// names a remedy.
     pub fn open_queues(config: &TapConfig, queues: usize) -> Result<Vec<Self>, OpenError> {
         open::open(config, queues)
     }
@@ -84,19 +68,14 @@ impl Tap {
         self.name
     }
 
-    /// Sets the carrier of the interface. Without a carrier its state is down even if it is set up,
-    /// and packets sent into it are lost.
-    ///
-    /// # Errors
-    /// If the interface is deleted or not set up, and with kernels before 4.20.
+    /// Sets the carrier of the interface: without one its state is down, and packets sent into it
+    /// are lost. Fails if the interface is deleted or not set up, and with kernels before 4.20.
     pub fn set_carrier(&self, on: bool) -> io::Result<()> {
         tap::set_carrier(self.file.as_fd(), on)
     }
 
-    /// Sets the largest IP datagram of the interface, in bytes.
-    ///
-    /// # Errors
-    /// `EPERM` without `CAP_NET_ADMIN`, `EINVAL` if the interface cannot carry that.
+    /// Sets the largest IP datagram, in bytes: `EPERM` without `CAP_NET_ADMIN`, `EINVAL` if the
+    /// interface cannot carry that.
     pub fn set_mtu(&mut self, mtu: usize) -> io::Result<()> {
         self.control.set_mtu(self.name, mtu)?;
         self.mtu = mtu;
@@ -115,7 +94,6 @@ impl Tap {
         if self.has_vnet_header() { vnet::HEADER_LEN } else { 0 }
     }
 
-    /// Asks the kernel for the state of the interface, if that is due.
     fn check_link(&mut self, now_ns: u64) {
         if now_ns < self.check_due_ns {
             return;
@@ -128,7 +106,6 @@ impl Tap {
         }
     }
 
-    /// Updates name, state and MTU.
     fn ask(&mut self) {
         let to = match tap::attached(self.file.as_fd()) {
             Err(_) => LinkState::Gone,
@@ -139,8 +116,8 @@ impl Tap {
                         self.mtu = mtu;
                         if flags.up() { LinkState::Up } else { LinkState::Down }
                     }
-                    // Moved to another namespace, where the name cannot be looked up here. The MTU
-                    // is kept, and failing calls report a link that is down.
+                    // In another namespace, where the name cannot be looked up: failing calls
+                    // report a link that is down.
                     _ => LinkState::Up,
                 }
             }
@@ -162,12 +139,11 @@ impl Tap {
         }
     }
 
-    /// Sets the header in front of frames.
     fn set_up_header(&self) -> io::Result<()> {
         let fd = self.file.as_fd();
         if !self.has_vnet_header() {
-            // Without the header a partial checksum looks like a wrong one, and an earlier owner of
-            // the interface may have enabled partial checksums.
+            // Without the header a partial checksum looks like a wrong one, which an earlier owner
+            // may have enabled.
             return tap::set_offload(fd, false);
         }
         let (_, flags) = tap::attached(fd)?;
@@ -178,8 +154,7 @@ impl Tap {
         tap::set_offload(fd, true)
     }
 
-    /// Handles the error of a failed call. The next check is not made earlier, to limit the cost of
-    /// a flapping link.
+    /// The next check is not made earlier, to limit the cost of a flapping link.
     fn learn_from(&mut self, error: &io::Error) -> TransmitError {
         match error.raw_os_error() {
             Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => TransmitError::Full,
@@ -262,8 +237,8 @@ impl Device for Tap {
         Some(LINK_CHECK_INTERVAL_NS)
     }
 
-    /// `None` while the interface is deleted, because the descriptor is always readable then, with
-    /// an error.
+    /// `None` while the interface is deleted: the descriptor is always readable then, with an
+    /// error.
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         (self.link != LinkState::Gone).then(|| self.file.as_fd())
     }
@@ -275,9 +250,9 @@ const SEGMENTATION_LEN_MAX: usize = vnet::SUPER_FRAME_LEN_MAX - vnet::HEADERS_LE
 /// Fragments besides the header and the head of a frame.
 const FRAGMENTS_MAX: usize = RUNS_MAX - 2;
 
-/// Each fragment costs the kernel about 36 ns, besides the copy. As measured, it is faster to copy
-/// fragments of 1448 bytes into the head (by 15 % with super-frames, by 30 % with plain frames),
-/// and to gather fragments of 8940 bytes.
+/// Each fragment costs the kernel about 36 ns, besides the copy: it is faster to copy fragments of
+/// 1448 bytes into the head (by 15 % with super-frames, 30 % with plain frames), and to gather 8940
+/// bytes.
 const GATHER_LEN_MIN: usize = 4096;
 
 /// Longest frame that the driver delivers, with its header: 64 KiB and the tagged link header.

@@ -1,6 +1,4 @@
-//! Header in front of frames with kernel offloads: `struct virtio_net_hdr`.
-//!
-//! TAP devices (`IFF_VNET_HDR`) and packet sockets (`PACKET_VNET_HDR`) use it in the machine's byte
+//! Header in front of frames with kernel offloads: `struct virtio_net_hdr`, in the machine's byte
 //! order. Its numbers come from outside: each is checked against the frame.
 
 use std::num::NonZeroU16;
@@ -11,8 +9,7 @@ use crate::{checksum, ethernet};
 /// Length of the header, without the count of merged buffers that some devices append.
 pub(crate) const HEADER_LEN: usize = 10;
 
-/// Longest super-frame that the kernel does not cut in software, in bytes: its devices take less
-/// than 64 KiB, link header included.
+/// Longest super-frame that the kernel does not cut in software, in bytes, link header included.
 pub(crate) const SUPER_FRAME_LEN_MAX: usize = 65_535;
 
 /// Longest headers: Ethernet with two VLAN tags, IP and TCP.
@@ -33,11 +30,8 @@ const PROTOCOL_TCP: u8 = 6;
 const TCP_FLAGS_AT: usize = 13;
 const TCP_CWR: u8 = 0x80;
 
-/// Encodes the header of a frame to transmit.
-///
-/// # Errors
-/// [`TransmitError::Refused`] for a super-frame that is not TCP over IPv4 or IPv6 without extension
-/// headers, which no layer below could cut, and for a checksum outside the frame.
+/// Fails for a super-frame that is not TCP over IPv4 or IPv6 without extension headers, which no
+/// layer below could cut, and for a checksum outside the frame.
 #[inline]
 pub(crate) fn encode(frame: &TxFrame<'_>) -> Result<[u8; HEADER_LEN], TransmitError> {
     let mut header = [0; HEADER_LEN];
@@ -72,8 +66,6 @@ pub(crate) fn encode(frame: &TxFrame<'_>) -> Result<[u8; HEADER_LEN], TransmitEr
     Ok(header)
 }
 
-/// Decodes a received frame with its header.
-///
 /// A partial checksum counts as valid: the bytes never left this machine's memory, or were verified
 /// on reception. If it is not that of the outermost TCP, UDP or ICMPv6 header, it is completed in
 /// place, and the receiver must verify the frame's own checksum.
@@ -87,8 +79,7 @@ pub(crate) fn decode<'a>(header: [u8; HEADER_LEN], bytes: &'a mut [u8]) -> RxFra
     RxFrame::whole(bytes, checksum, segment_size)
 }
 
-/// Like [`decode`], for a frame with its headers in `head` that is not contiguous. `None` if its
-/// checksum must be completed, which needs a contiguous frame.
+/// Like [`decode`], for a frame that is not contiguous. `None` if its checksum must be completed.
 #[inline]
 pub(crate) fn verdict(
     header: [u8; HEADER_LEN],
@@ -107,7 +98,6 @@ pub(crate) fn verdict(
     Some((checksum, segment_size(header)))
 }
 
-/// Returns the payload bytes per segment of a merged received frame.
 fn segment_size(header: [u8; HEADER_LEN]) -> Option<NonZeroU16> {
     let [_, gso_type, _, _, size_a, size_b, ..] = header;
     match gso_type & !GSO_ECN {
@@ -116,7 +106,7 @@ fn segment_size(header: [u8; HEADER_LEN]) -> Option<NonZeroU16> {
     }
 }
 
-/// Returns the header for the same frame with `len` more bytes in front of its transport header.
+/// For the same frame with `len` more bytes in front of its transport header.
 pub(crate) fn moved_by(mut header: [u8; HEADER_LEN], len: usize) -> [u8; HEADER_LEN] {
     let start = u16::from_ne_bytes([header[6], header[7]]);
     // An invalid offset stays invalid.
@@ -125,15 +115,13 @@ pub(crate) fn moved_by(mut header: [u8; HEADER_LEN], len: usize) -> [u8; HEADER_
     header
 }
 
-/// The outermost transport header of a frame.
 pub(crate) struct Transport {
     pub(crate) at: usize,
     pub(crate) protocol: u8,
     pub(crate) ipv6: bool,
 }
 
-/// Finds the transport header of an Ethernet frame. `None` behind IPv6 extension headers, in later
-/// fragments, and in frames that are not IP.
+/// `None` behind IPv6 extension headers, in later fragments, and in frames that are not IP.
 fn transport(frame: &[u8]) -> Option<Transport> {
     let (at, ethertype) = ethernet::network_header(frame)?;
     transport_behind(frame, at, ethertype)

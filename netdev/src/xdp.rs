@@ -1,22 +1,19 @@
 //! AF_XDP sockets of the Linux kernel: the frames of one queue of an interface, bypassing the
-//! kernel's stack.
+//! kernel's stack. A redirect program on the interface passes every frame of the queue to the
+//! socket. The program is attached by a descriptor, so it is removed when the process ends, for any
+//! reason. Frames of queues without a socket pass to the kernel.
 //!
-//! Owns a socket with its own packet memory. A redirect program on the interface, loaded here,
-//! passes every frame of the queue to the socket; the kernel's stack gets none of them. The program
-//! is attached by a descriptor, so it is removed when the process ends, for any reason. Frames of
-//! queues without a socket pass to the kernel.
-//!
-//! A received frame is borrowed from packet memory. A frame to transmit is copied into it, since
-//! the kernel or the card sends from no other memory. Zero-copy mode means that the kernel copies
-//! neither. `examples/raw_packet.rs` measures; over veth, native mode was slower than generic mode
-//! in every run.
+//! A received frame is borrowed from packet memory; a frame to transmit is copied into it, since
+//! the kernel or the card sends from no other. Zero-copy mode means that the kernel copies neither.
+//! `examples/raw_packet.rs` measures; over veth, native mode was slower than generic mode in every
+//! run.
 //!
 //! Limitations and remedies:
 //! - A frame must fit into a chunk: an MTU of up to [`MTU_MAX`], no super-frames. Drivers have
 //!   limits of their own (veth 3506 bytes).
-//! - Nothing completes checksums. A sender in this machine that leaves them to its card (the kernel
-//!   on the other end of a veth, a packet socket with super-frames) sends frames without a correct
-//!   checksum, which are dropped as corrupt. Remedy: `ethtool -K PEER tx off`.
+//! - Nothing completes checksums. Frames of a sender in this machine that leaves them to its card
+//!   (the kernel on the other end of a veth, a packet socket with super-frames) are dropped as
+//!   corrupt. Remedy: `ethtool -K PEER tx off`.
 //! - The tags that a card strips from frames are lost. Remedy: `ethtool -K IFACE rxvlan off`.
 
 mod open;
@@ -39,8 +36,7 @@ use crate::{
 };
 use redirect::Redirect;
 
-/// Longest time for which a change of the interface goes unnoticed while calls succeed, in
-/// nanoseconds.
+/// Longest time for which a change of the interface goes unnoticed while calls succeed.
 pub const LINK_CHECK_INTERVAL_NS: u64 = 100_000_000;
 
 /// Socket on a queue of an interface.
@@ -57,7 +53,6 @@ pub struct XdpSocket {
     reopen: Option<open::Reopen>,
     link: LinkState,
     mac: [u8; 6],
-    /// Longest frame that fits into a chunk.
     frame_len_max: usize,
     mtu: usize,
     check_due_ns: u64,
@@ -77,29 +72,20 @@ pub struct XdpMode {
 }
 
 impl XdpSocket {
-    /// Checks the rights by creating a socket, a socket map and a redirect program, which every
-    /// interface needs.
-    ///
-    /// # Errors
-    /// The errors of opening an interface.
+    /// Checks the rights by creating a socket, a socket map and a redirect program.
     pub fn check_rights() -> Result<(), OpenError> {
         open::check_rights()
     }
 
-    /// Opens one queue of an interface; see [`XdpConfig`].
-    ///
-    /// # Errors
-    /// [`OpenError`], which names a remedy.
+    /// Opens one queue of an interface; see [`XdpConfig`]. An [`OpenError`] names a remedy.
     pub fn open(config: &XdpConfig<'_>) -> Result<Self, OpenError> {
         let mut queues = open::open(config, 1)?;
         Ok(queues.pop().expect("one queue was asked for"))
     }
 
     /// Opens `queues` queues of an interface, from the configured one on, under one program. The
-    /// card chooses the queue of a flow (`ethtool -x`, `ethtool -n`).
-    ///
-    /// # Errors
-    /// [`OpenError`], which names a remedy.
+    /// card chooses the queue of a flow (`ethtool -x`, `ethtool -n`). An [`OpenError`] names a
+    /// remedy.
     pub fn open_queues(config: &XdpConfig<'_>, queues: usize) -> Result<Vec<Self>, OpenError> {
         open::open(config, queues)
     }
@@ -122,14 +108,13 @@ impl XdpSocket {
         &self.mode
     }
 
-    /// Returns the number of the kernel's ring entries that named no chunk of the kernel's; always
-    /// 0 with a correct kernel.
+    /// Returns the number of ring entries that named no chunk of the kernel's: 0 with a correct
+    /// kernel.
     #[must_use]
     pub const fn bad_entries(&self) -> u64 {
         self.queue.bad_entries()
     }
 
-    /// Asks the kernel for the state of the interface, if that is due.
     fn check_link(&mut self, now_ns: u64) {
         if now_ns < self.check_due_ns {
             return;
@@ -144,7 +129,6 @@ impl XdpSocket {
         }
     }
 
-    /// Updates state and MTU.
     fn ask(&mut self) {
         match (self.control.flags(self.name), self.control.mtu(self.name)) {
             (Ok(flags), Ok(mtu)) => {
@@ -236,8 +220,7 @@ impl Device for XdpSocket {
         }
     }
 
-    /// Nothing arrives on a virtual clock. But frames that a congested interface did not take must
-    /// be flushed again, and no event reports the right time.
+    /// Frames that a congested interface did not take must be flushed again; no event reports when.
     fn next_arrival_ns(&self) -> Option<u64> {
         let waits = self.link == LinkState::Up && self.queue.has_unsent();
         waits.then(|| self.flushed_ns.saturating_add(FLUSH_AGAIN_NS))
@@ -256,11 +239,9 @@ impl Device for XdpSocket {
     }
 }
 
-/// Interval after which frames that a congested interface did not take are flushed again, in
-/// nanoseconds.
+/// Interval after which frames that a congested interface did not take are flushed again.
 const FLUSH_AGAIN_NS: u64 = 50_000;
 
-/// Returns the error for a failed `action` on the interface.
 fn failed(name: Name, action: &str, error: io::Error) -> OpenError {
     OpenError::from_io(error, format!("{action} {name}"), rights::remedy(rights::XDP))
 }

@@ -1,9 +1,6 @@
-//! Direct Data Placement (RFC 5041): placement of each message's bytes.
-//!
-//! Rules, not a stage of the data path: values in, values out. [`rx`] checks a segment's header;
-//! [`untagged`] keeps the order of the messages of one untagged queue; [`tx`] computes the length
-//! and the header of a segment. Nothing here accesses memory: `stream::rx` places what these rules
-//! allow, and `stream::tx` cuts messages by them.
+//! Direct Data Placement (RFC 5041): rules, values in and values out. [`rx`] checks a segment's
+//! header; [`untagged`] keeps the order of the messages of one untagged queue; [`tx`] computes the
+//! length and the header of a segment. Nothing here accesses memory.
 
 pub mod rx;
 pub mod tx;
@@ -12,8 +9,7 @@ pub mod untagged;
 /// Reason why DDP refuses a segment (RFC 5041 §7.2, RFC 6580 §3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum DdpError {
-    /// Shorter than a DDP header. RFC 5041 §7.2 assigns no code; like siw, this engine reports a
-    /// length error of MPA.
+    /// Shorter than a DDP header. RFC 5041 §7.2 assigns no code; reported as MPA's, as siw does.
     #[error("DDP segment shorter than its header")]
     Short,
     /// Tagged: the STag is not valid for this stream.

@@ -5,7 +5,6 @@ use crate::wire::ProtocolVersion;
 use crate::wire::ddp::DdpHeader;
 
 /// Reads the header at the front of a ULPDU and checks its version.
-///
 /// # Errors
 /// [`DdpError::Short`], or the version error of the segment's kind.
 #[inline(always)]

@@ -35,8 +35,6 @@ impl Target {
         }
     }
 
-    /// The header of the segment that carries the message's bytes from `offset` on.
-    ///
     /// RFC 5041 §5.2: the segment's TO (or MO) is the message's plus the offset of its payload.
     // spec: DDP-4.2-3, DDP-4.3-1, DDP-5.2-3, DDP-5.2-4
     #[must_use]
@@ -68,11 +66,8 @@ impl Target {
     }
 }
 
-/// Payload bytes of the next segment, if `remaining` bytes of the message are left and the ULPDU
-/// may have `mulpdu` bytes.
-///
-/// RFC 5041 §5.2: a segment, header included, is not larger than the MULPDU; RFC 5044 §4.5 asks for
-/// segments as large as possible.
+/// Payload bytes of the next segment. RFC 5041 §5.2: a segment, header included, is not larger than
+/// the MULPDU; RFC 5044 §4.5 asks for segments as large as possible.
 // spec: DDP-5.2-1, MPA-3-3
 #[must_use]
 pub fn payload_len(target: &Target, remaining: u32, mulpdu: usize) -> u32 {

@@ -3,15 +3,11 @@
 use crate::ddp::DdpError;
 use crate::types::{MsgOffset, Msn};
 
-/// Receive side of one untagged queue: the next message, and its delivered part.
-///
-/// Placement may be ahead of delivery by as many messages as buffers are posted; delivery is
-/// strictly in order.
+/// Receive side of one untagged queue: the next message, and its delivered part. Placement may be
+/// ahead of delivery by as many messages as buffers are posted; delivery is strictly in order.
 #[derive(Clone, Copy, Debug)]
 pub struct UntaggedQueue {
-    /// The message being delivered, or the next one.
     msn: Msn,
-    /// Delivered bytes of that message.
     delivered_len: u64,
 }
 
@@ -41,11 +37,7 @@ impl UntaggedQueue {
         self.msn
     }
 
-    /// Index of the buffer for a segment of message `msn`, among `posted` buffers (0 is the oldest
-    /// not yet delivered).
-    ///
-    /// # Errors
-    /// [`DdpError::UntaggedNoBuffer`] or [`DdpError::UntaggedMsnRange`].
+    /// Index of the buffer for a segment of message `msn`, among `posted` buffers (0: the oldest).
     // spec: DDP-7.1-1
     pub(crate) fn buffer_index(&self, msn: Msn, posted: usize) -> Result<usize, DdpError> {
         let ahead = msn.distance_from(self.msn) as usize;
@@ -60,15 +52,10 @@ impl UntaggedQueue {
         }
     }
 
-    /// Checks that `len` bytes at `mo` fit in a buffer of `buffer_len` bytes.
-    ///
-    /// # Errors
-    /// [`DdpError::UntaggedMsgOffset`] or [`DdpError::UntaggedTooLong`].
     // spec: DDP-7.1-1, RDMAP-5.3-2
     pub(crate) fn check_extent(mo: MsgOffset, len: usize, buffer_len: u64) -> Result<(), DdpError> {
         let start = u64::from(mo.0);
-        // RFC 5041 §7.1: first the offset, then the length. An empty segment at the very end
-        // stays inside.
+        // RFC 5041 §7.1: first the offset, then the length. An empty segment at the end is inside.
         if start > buffer_len || (start == buffer_len && len > 0 && start > 0) {
             return Err(DdpError::UntaggedMsgOffset);
         }
@@ -78,11 +65,9 @@ impl UntaggedQueue {
         Ok(())
     }
 
-    /// Delivers one segment, in stream order. Returns the message if this was its last segment.
-    ///
-    /// # Errors
-    /// [`DdpError::UntaggedMsnRange`] for a segment of a message other than the one being
-    /// delivered, [`DdpError::UntaggedMsgOffset`] for a segment that does not continue it.
+    /// Delivers one segment, in stream order. Returns the message with its last segment. Errors:
+    /// [`DdpError::UntaggedMsnRange`] for a segment of another message,
+    /// [`DdpError::UntaggedMsgOffset`] for one that does not continue it.
     // spec: DDP-5.4-2
     pub fn deliver(
         &mut self,
@@ -95,9 +80,8 @@ impl UntaggedQueue {
         if msn != self.msn {
             return Err(DdpError::UntaggedMsnRange);
         }
-        // TCP delivers every byte once and in order, so a segment that does not continue its
-        // message is an error of the sender. Without this check, a message with holes would be
-        // delivered with old contents of the buffer.
+        // An error of the sender, since TCP delivers every byte once and in order. Without this
+        // check, a message with holes would be delivered with old contents of the buffer.
         // spec: DDP-4.3-3
         if u64::from(mo.0) != self.delivered_len {
             return Err(DdpError::UntaggedMsgOffset);

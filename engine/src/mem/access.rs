@@ -15,11 +15,9 @@ bitflags! {
         /// The peer may place data, by RDMA Write.
         const REMOTE_WRITE = 1 << 2;
         /// The peer may execute atomic operations (RFC 7306 §5). At queue pairs with the rules of
-        /// iWARP this also needs the rights to read and to write: use
-        /// [`FOR_ATOMIC`](Self::FOR_ATOMIC).
+        /// iWARP use [`FOR_ATOMIC`](Self::FOR_ATOMIC).
         const REMOTE_ATOMIC = 1 << 3;
-        /// The peer may invalidate the steering tag, by Send with Invalidate, even though its scope
-        /// is a whole protection domain. See [`Scope`].
+        /// The peer may invalidate the steering tag although its [`Scope`] is a whole domain.
         const REMOTE_INVALIDATE = 1 << 4;
         /// Windows may be bound to the region ([`MwBind`](super::MwBind)).
         const MW_BIND = 1 << 5;
@@ -27,13 +25,11 @@ bitflags! {
 }
 
 impl Access {
-    /// All rights that an atomic operation of the peer needs by the rules of iWARP: it reads and it
-    /// writes (RFC 7306 §9).
+    /// The rights that an atomic operation needs by the rules of iWARP (RFC 7306 §9).
     // spec: SEC-R-18
     pub const FOR_ATOMIC: Self =
         Self::REMOTE_READ.union(Self::REMOTE_WRITE).union(Self::REMOTE_ATOMIC);
 
-    /// The rights that change memory.
     pub(crate) const WRITING: Self =
         Self::LOCAL_WRITE.union(Self::REMOTE_WRITE).union(Self::REMOTE_ATOMIC);
 }
@@ -47,8 +43,7 @@ pub enum Scope {
     Stream(QpNum),
 }
 
-/// Reason why access by a steering tag is refused. Each has its code in the Terminate message of
-/// DDP (layer 1) and of RDMAP (layer 0).
+/// Reason why access by a steering tag is refused, with its codes in DDP's and RDMAP's Terminate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {
     /// No such steering tag: never assigned, deregistered, or invalidated.

@@ -7,8 +7,7 @@ pub enum AtomicOp {
     FetchAdd {
         /// Number to add.
         add: u64,
-        /// A one at bit k drops the carry out of bit k, so that bit k is the top bit of a separate
-        /// field. Zero for a plain 64-bit addition.
+        /// A one at bit k drops the carry out of it, the top bit of a separate field. Zero: plain.
         mask: u64,
     },
     /// Replaces some bits if other bits are equal to given ones (RFC 7306 §5.1.2).
@@ -37,9 +36,8 @@ impl AtomicOp {
     }
 }
 
-// RFC 7306 §5.1.1: the addition ripples from bit to bit; a one in the Add Mask stops the carry.
-// First the addition without the mask's bits: a carry stops in such a bit. Then these bits are
-// added without carry.
+// RFC 7306 §5.1.1: a one in the Add Mask stops the carry. First the addition without the mask's
+// bits: a carry stops in such a bit. Then these bits are added without carry.
 // spec: EXT-5.1.1-1
 const fn fetch_add(original: u64, add: u64, mask: u64) -> u64 {
     let sum = (original & !mask).wrapping_add(add & !mask);

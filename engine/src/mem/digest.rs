@@ -1,18 +1,10 @@
-//! CRC32c over memory that may change meanwhile, alone and together with a copy.
-//!
-//! The transmit path reads each payload byte once for the CRC, and the device gathers it. The loads
-//! are in assembly, for the reason given in `copy` of the devices; the arithmetic is intrinsics. If
-//! the bytes change between this read and the device's, the FPDU on the wire has a wrong CRC. So
-//! the application must not change memory of posted requests until they complete. Memory that may
-//! change at any time, the source of a Read Response, is copied in the same pass
-//! (`copy_and_digest`).
-//!
-//! **Copies are always out of shared memory.** No function computes the CRC while copying *in*: RFC
-//! 5044 §6 passes a ULPDU up only if its CRC is good, and the same CRC covers the header, which
-//! says where the payload goes. So reception first digests and then places, while the bytes are in
-//! the nearest cache.
-//!
-//! The [`Kernel`] is chosen once, by the features of the processor.
+//! CRC32c over memory that may change meanwhile, alone and together with a copy. The transmit path
+//! reads each payload byte once for the CRC, and the device gathers it: if bytes change between,
+//! the FPDU has a wrong CRC. Memory that may change at any time, the source of a Read Response, is
+//! copied in the same pass (`copy_and_digest`). The loads are in assembly, for the reason given in
+//! `copy` of the devices. **Copies are always out of shared memory.** RFC 5044 §6 passes a ULPDU up
+//! only if its CRC is good, and the same CRC covers the header, which says where the payload goes.
+//! So reception first digests and then places, while the bytes are in the nearest cache.
 #![allow(unsafe_code, reason = "reads memory that may change under it")]
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -32,10 +24,8 @@ pub use kernel::Kernel;
 
 use urnic_netdev::{Digester, SharedSlice};
 
-/// Adds `slice` to a running CRC32c.
-///
-/// `state` is the raw register: all ones at the start; the CRC is its complement at the end (RFC
-/// 5044 §4.4, RFC 3720 §12.1). Bytes that change meanwhile count as old or new.
+/// Adds `slice` to the raw register `state`: all ones at the start; the CRC is its complement at
+/// the end (RFC 5044 §4.4, RFC 3720 §12.1). Bytes that change meanwhile count as old or new.
 #[inline]
 #[must_use]
 pub(crate) fn crc32c_append_shared(state: u32, slice: SharedSlice<'_>) -> u32 {
@@ -53,7 +43,6 @@ pub(crate) fn copy_and_digest(state: u32, from: SharedSlice<'_>, to: &mut [u8]) 
     Kernel::chosen().copy(state, from, to)
 }
 
-/// CRC32c for devices that compute it while they copy frames.
 // SAFETY: both functions access only the bytes that they are given, and tolerate access by others.
 pub(crate) static CRC32C: Digester = unsafe { Digester::new(copy_raw, append_raw) };
 

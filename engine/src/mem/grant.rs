@@ -10,8 +10,6 @@ use super::region::Region;
 use super::shared::{Misaligned, WritableSlice};
 
 /// A checked range of a registered region, valid while its [`TableGuard`](super::TableGuard) lives.
-///
-/// Offsets count bytes from the first granted one.
 #[derive(Clone, Copy, Debug)]
 pub struct Grant<'g> {
     region: &'g Arc<Region>,
@@ -21,8 +19,6 @@ pub struct Grant<'g> {
 }
 
 impl<'g> Grant<'g> {
-    /// A grant of the `len` bytes at `offset` with the rights in `access`. The table has checked
-    /// that they are inside the region.
     pub(super) const fn new(
         region: &'g Arc<Region>,
         offset: usize,
@@ -44,19 +40,15 @@ impl<'g> Grant<'g> {
         self.len == 0
     }
 
-    /// The granted bytes, for reading. A caller that sends them to the peer must have asked for
-    /// [`Access::REMOTE_READ`].
+    /// The granted bytes. To send them to the peer, ask for [`Access::REMOTE_READ`].
     #[must_use]
     #[inline]
     pub fn slice(&self) -> SharedSlice<'g> {
         self.region.slice(self.offset, self.len).expect("a grant is inside its region")
     }
 
-    /// Copies the bytes of `from` to offset `at` of the grant.
-    ///
-    /// # Panics
-    /// If they do not fit in the grant, or the grant has no right to write: a bug of the engine,
-    /// which a peer cannot cause.
+    /// Copies the bytes of `from` to offset `at` of the grant. Panics if they do not fit, or the
+    /// grant has no right to write: the engine's bug.
     #[inline]
     pub fn place(&self, at: usize, from: SharedSlice<'_>) {
         let needed = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE);
@@ -65,18 +57,10 @@ impl<'g> Grant<'g> {
     }
 
     /// Executes an atomic operation on the first eight granted bytes and returns their previous
-    /// value.
-    ///
-    /// The operation is atomic against all such operations of every stream of this process, and on
-    /// x86-64 against the processor's own 64-bit atomics. The operation is not atomic against data
-    /// placed by Writes (RFC 7306 §5 leaves both open).
-    ///
-    /// # Errors
-    /// [`Misaligned`], with memory unchanged.
-    ///
-    /// # Panics
-    /// If fewer than eight bytes are granted, or the grant lacks [`Access::REMOTE_ATOMIC`]: a bug
-    /// of the engine, which a peer cannot cause.
+    /// value: atomic against all such operations of this process, and on x86-64 against the
+    /// processor's own 64-bit atomics, but not against data placed by Writes (RFC 7306 §5 leaves
+    /// both open). Panics if fewer than eight bytes are granted, or without
+    /// [`Access::REMOTE_ATOMIC`]: a bug of the engine, which a peer cannot cause.
     //
     // RFC 7306 §5.1.1, §5.1.2: the buffer's address must be aligned, not the TO.
     // spec: EXT-5-1, EXT-5-3, EXT-5.4-2

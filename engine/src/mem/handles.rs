@@ -7,17 +7,13 @@ use crossbeam::utils::CachePadded;
 
 use super::region::Region;
 
-/// A handle of a region's memory, as in a work request.
 pub(crate) type RegionHandle = Arc<CachePadded<Region>>;
 
 /// Number of counts for the handles of one region. With more threads, some threads share a count.
 const COUNTS: usize = 8;
 
-/// The memory of one region, for work requests.
-///
-/// A request has a handle of its memory, so each post and each completion changes a count. With one
-/// count, the threads of two queues that post from one region would transfer its cache line between
-/// them for every message. So each thread has a count of its own.
+/// Each post and each completion changes a count of its memory's handles. Threads that post from
+/// one region would transfer the cache line of a common count for every message.
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
     /// Created on demand: much memory is only for access by peers.
@@ -25,7 +21,6 @@ pub(crate) struct Handles {
 }
 
 impl Handles {
-    /// A handle of `region`, which must be the same region at each call.
     #[inline]
     pub(crate) fn handle(&self, region: &Arc<Region>) -> RegionHandle {
         let counted = &self.counted.get_or_init(Box::default)[own_count()];

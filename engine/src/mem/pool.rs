@@ -38,10 +38,9 @@ impl DerefMut for Block {
     }
 }
 
-/// Source of blocks for bytes that must stay as they were first sent.
-///
-/// A stream takes one block for each [`KEPT_BLOCK_LEN`] bytes, so an uncontended lock costs little.
-/// The last returned block is taken first, because it is still in the processor's cache.
+/// Source of blocks for bytes that must stay as they were first sent. A stream takes one for each
+/// [`KEPT_BLOCK_LEN`] bytes, so an uncontended lock costs little. The last returned block is taken
+/// first: it is still in the cache.
 //
 // Each queue of an interface has its own pool, without a common cache line: each Read Response
 // takes at least one block.
@@ -50,9 +49,7 @@ impl DerefMut for Block {
 pub(crate) struct BlockPool {
     free: Mutex<Vec<Block>>,
     taken: AtomicUsize,
-    /// Number of pools that share the limits.
     pools: AtomicUsize,
-    /// Publisher of the blocks, if it has devices.
     publisher: Option<Publisher>,
 }
 
@@ -68,28 +65,23 @@ impl Default for BlockPool {
 }
 
 impl BlockPool {
-    /// A pool whose blocks are published, if `publisher` has devices.
     pub(crate) fn published_by(publisher: &Publisher) -> Self {
         Self { publisher: Some(publisher.clone()), ..Self::default() }
     }
 
-    /// Limits this pool to its part of the blocks: `pools` pools share the limits of one.
+    /// `pools` pools share the limits of one.
     pub(crate) fn divide_among(&self, pools: usize) {
         self.pools.store(pools, Ordering::Relaxed);
     }
 
-    /// Share of this pool in a limit.
     fn part_of(&self, bound: usize) -> usize {
         bound / self.pools.load(Ordering::Relaxed).max(1)
     }
 
-    /// Number of blocks that a stream with `own` blocks may take now for bytes that a peer asked
-    /// for.
-    ///
-    /// Limits a stream so that it never holds more blocks than are still free for the others. So a
-    /// peer that acknowledges nothing gets at most half of [`KEPT_BLOCKS_MAX`], and two such peers
-    /// that ask at the same time get a third each. A stream that holds no block may exceed its
-    /// share by one FPDU (`Kept::room`), so every stream progresses.
+    /// Blocks that a stream with `own` blocks may take for bytes that a peer asked for: never more
+    /// than are still free for the others. A peer that acknowledges nothing gets at most half of
+    /// [`KEPT_BLOCKS_MAX`], two such peers a third each. A stream that holds no block may exceed
+    /// its share by one FPDU (`Kept::room`), so every stream progresses.
     pub(crate) fn share(&self, own: usize) -> usize {
         let taken = self.taken.load(Ordering::Relaxed);
         let left = self.part_of(KEPT_BLOCKS_MAX).saturating_sub(taken);
@@ -106,8 +98,7 @@ impl BlockPool {
     #[cold]
     fn make(&self) -> Block {
         let publisher = self.publisher.as_ref().filter(|publisher| publisher.has_devices());
-        // Allocates as many blocks as are announced to a peer at once. Memory that cannot be
-        // published is copied for sending.
+        // Blocks announced to a peer at once. Memory that cannot be published is copied.
         let published = publisher
             .and_then(|publisher| publisher.allocate_blocks(BLOCKS_AT_ONCE, KEPT_BLOCK_LEN).ok());
         let mut blocks = published.into_iter().flatten().map(Block::Published);
@@ -118,7 +109,6 @@ impl BlockPool {
         block
     }
 
-    /// Returns a block to the pool.
     pub(crate) fn give_back(&self, block: Block) {
         self.taken.fetch_sub(1, Ordering::Relaxed);
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
@@ -127,14 +117,12 @@ impl BlockPool {
         }
     }
 
-    /// Number of blocks that streams have.
     #[cfg(test)]
     pub(crate) fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }
 }
 
-/// Number of published blocks that are allocated together: 1 MiB.
 const BLOCKS_AT_ONCE: usize = 64;
 
 const _: () = assert!(BLOCKS_AT_ONCE <= KEPT_BLOCKS_FREE_MAX);

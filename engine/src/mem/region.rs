@@ -14,11 +14,9 @@ use urnic_netdev::published::{PublishedMemory, Publisher};
 use super::access::RegionMisuse;
 use super::shared::WritableSlice;
 
-/// A run of memory that stays mapped while there is a handle to it.
-///
-/// Registration ([`RegionTable::register`](super::RegionTable::register)) gives peers access to it.
-/// The application can always access it by [`read`](Self::read), [`write`](Self::write) and
-/// [`slice`](Self::slice). Offsets count bytes from the start. A region may be empty.
+/// A run of memory that stays mapped while there is a handle to it. Registration
+/// ([`RegionTable::register`](super::RegionTable::register)) gives peers access to it. Offsets
+/// count bytes from the start. A region may be empty.
 //
 // The fields that queues read for each frame share no cache line with counts of handles.
 #[derive(Debug)]
@@ -31,13 +29,10 @@ pub struct Region {
     keeper: Keeper,
 }
 
-/// Owner of a region's mapping.
 #[derive(Debug)]
 enum Keeper {
-    /// The caller.
     Caller,
     Map(MmapRaw),
-    /// Another region.
     Region(Arc<Region>),
     /// Memory that other processes may read.
     Published(#[expect(dead_code, reason = "keeps the memory mapped")] PublishedMemory),
@@ -61,20 +56,14 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// New memory of `len` bytes, all zero, in base pages.
-    ///
-    /// # Errors
-    /// If the system is out of memory, or `len` exceeds `isize::MAX`.
+    /// New memory of `len` bytes, all zero, in base pages. Fails if the system is out of memory.
     pub fn anonymous(len: usize) -> io::Result<Arc<Self>> {
         let map = MmapOptions::new().len(len).map_anon()?;
         Ok(Self::from_map(map.into(), len, true, PageKind::Base))
     }
 
-    /// New memory of `len` bytes, all zero, in huge pages if the system has them;
-    /// [`pages`](Self::pages) returns the kind. The mapping is a whole number of 2 MiB pages.
-    ///
-    /// # Errors
-    /// As [`anonymous`](Self::anonymous).
+    /// Like [`anonymous`](Self::anonymous), in huge pages of 2 MiB if the system has them;
+    /// [`pages`](Self::pages) returns the kind.
     pub fn huge(len: usize) -> io::Result<Arc<Self>> {
         const HUGE_PAGE_BITS: u8 = 21;
         // The kernel unmaps huge pages only as a whole, so the length is rounded up here.
@@ -98,35 +87,24 @@ impl Region {
     }
 
     /// New memory of `len` bytes, all zero, that the peers of `publisher`'s devices may read, whole
-    /// and at any time, regardless of steering tags.
-    ///
-    /// # Errors
-    /// As [`Publisher::allocate`]. Memory that cannot be published can be
-    /// [private](Self::anonymous); it is then copied for sending.
+    /// and at any time, regardless of steering tags. Errors: as [`Publisher::allocate`]. Memory
+    /// that cannot be published can be [private](Self::anonymous); it is then copied for sending.
     pub fn published(publisher: &Publisher, len: usize) -> io::Result<Arc<Self>> {
         let memory = publisher.allocate(len)?;
         let (base, pages) = (memory.as_ptr(), PageKind::Base);
         Ok(Arc::new(Self { base, len, writable: true, pages, keeper: Keeper::Published(memory) }))
     }
 
-    /// Maps `len` bytes of `file`, from `offset` on; bytes placed there go to the file.
-    ///
-    /// The file must not be truncated below `offset + len` while the region lives: the
-    /// processor would fault on access.
-    ///
-    /// # Errors
-    /// If the file does not have that range, or cannot be mapped for reading and writing.
+    /// Maps `len` bytes of `file` for reading and writing. The file must not be truncated below
+    /// `offset + len` while the region lives: the processor would fault on access. Fails if the
+    /// file does not have that range, or cannot be mapped.
     pub fn file(file: &File, offset: u64, len: usize) -> io::Result<Arc<Self>> {
         check_file_range(file, offset, len)?;
         let map = MmapOptions::new().offset(offset).len(len).map_raw(file)?;
         Ok(Self::from_map(map, len, true, PageKind::Base))
     }
 
-    /// Maps like [`file`](Self::file), but read-only: registering the region with a right to write
-    /// is refused.
-    ///
-    /// # Errors
-    /// If the file does not have that range, or cannot be mapped for reading.
+    /// Like [`file`](Self::file), but read-only: registration with a right to write is refused.
     pub(crate) fn file_read_only(file: &File, offset: u64, len: usize) -> io::Result<Arc<Self>> {
         check_file_range(file, offset, len)?;
         let map = MmapOptions::new().offset(offset).len(len).map_raw_read_only(file)?;
@@ -164,7 +142,6 @@ impl Region {
         Arc::new(Self { base, len, writable, pages, keeper: Keeper::Map(map) })
     }
 
-    /// A region of this memory with a separate count of handles.
     pub(crate) fn again(self: &Arc<Self>) -> Self {
         let Self { base, len, writable, pages, .. } = **self;
         Self { base, len, writable, pages, keeper: Keeper::Region(Arc::clone(self)) }
@@ -182,7 +159,6 @@ impl Region {
         self.len == 0
     }
 
-    /// Returns true if bytes can be placed in the region.
     #[must_use]
     pub(crate) const fn is_writable(&self) -> bool {
         self.writable
@@ -204,7 +180,6 @@ impl Region {
         Some(unsafe { SharedSlice::from_raw_parts(ptr, len) })
     }
 
-    /// Writable form of [`slice`](Self::slice); also `None` if the memory is read-only.
     #[inline]
     pub(crate) fn writable(&self, offset: usize, len: usize) -> Option<WritableSlice<'_>> {
         if !self.writable {
@@ -224,21 +199,15 @@ impl Region {
         Some(unsafe { self.base.add(offset) })
     }
 
-    /// Copies `bytes.len()` bytes from `offset` on to `bytes`.
-    ///
-    /// # Errors
-    /// [`RegionMisuse::OutsideRegion`]; nothing is copied then.
+    /// Copies bytes from `offset` on. On [`RegionMisuse::OutsideRegion`] nothing is copied.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), RegionMisuse> {
         let from = self.slice(offset, bytes.len()).ok_or(RegionMisuse::OutsideRegion)?;
         from.copy_out(0, bytes);
         Ok(())
     }
 
-    /// Copies `bytes` to `offset`. This is the application's own access, which needs no steering
-    /// tag and no right.
-    ///
-    /// # Errors
-    /// [`RegionMisuse`]; nothing is copied then.
+    /// Copies `bytes` to `offset`: the application's own access, which needs no right. On a
+    /// [`RegionMisuse`] nothing is copied.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), RegionMisuse> {
         if !self.writable {
             return Err(RegionMisuse::ReadOnlyMemory);
@@ -248,11 +217,8 @@ impl Region {
         Ok(())
     }
 
-    /// Waits until bytes placed in a file's region are on the file's device. Does nothing for other
-    /// memory.
-    ///
-    /// # Errors
-    /// The error that the device reports.
+    /// Waits until bytes placed in a file's region are on its device, whose error it returns. Does
+    /// nothing for other memory.
     pub fn flush(&self) -> io::Result<()> {
         match &self.keeper {
             Keeper::Map(map) if self.writable => map.flush(),

@@ -2,9 +2,7 @@
 
 use urnic_netdev::SharedSlice;
 
-/// A sequence of bytes in several runs of memory, in order. Its parts are such sequences too.
-///
-/// The sequence refers to the runs. Copying the sequence costs as little as copying a slice.
+/// Bytes in several runs of memory, in order. Refers to the runs, and copies as cheaply as a slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Scattered<'a> {
     first: SharedSlice<'a>,

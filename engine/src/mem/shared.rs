@@ -8,10 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use urnic_netdev::{SharedSlice, shared_memory};
 
-/// A [`SharedSlice`] that may also be written.
-///
-/// Writable slices exist only inside the engine: the data of a peer is written through a
-/// [`Grant`](super::Grant), the data of an application through its [`Region`](super::Region).
+/// Written for a peer through a [`Grant`](super::Grant), for an application through its region.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WritableSlice<'r> {
     ptr: *mut u8,
@@ -20,18 +17,13 @@ pub(crate) struct WritableSlice<'r> {
 }
 
 impl WritableSlice<'_> {
-    /// A writable slice over `len` bytes at `ptr`.
-    ///
     /// # Safety
     /// As [`SharedSlice::from_raw_parts`], and the bytes must be mapped writable.
     pub(super) const unsafe fn from_raw_parts(ptr: *mut u8, len: usize) -> Self {
         Self { ptr, len, memory: PhantomData }
     }
 
-    /// Copies the bytes of `from` to `offset`.
-    ///
-    /// # Panics
-    /// If they do not fit: a bug of the caller, which a peer cannot cause.
+    /// Panics if the bytes do not fit: a bug of the caller, which a peer cannot cause.
     #[inline]
     pub(crate) fn copy_from(&self, offset: usize, from: SharedSlice<'_>) {
         let to = self.address(offset, from.len());
@@ -40,10 +32,7 @@ impl WritableSlice<'_> {
         unsafe { shared_memory::copy_across(from.as_ptr(), to, from.len()) }
     }
 
-    /// Copies `bytes` to `offset`.
-    ///
-    /// # Panics
-    /// If they do not fit: a bug of the caller, which a peer cannot cause.
+    /// Panics if the bytes do not fit: a bug of the caller, which a peer cannot cause.
     #[inline]
     pub(crate) fn copy_in(&self, offset: usize, bytes: &[u8]) {
         let to = self.address(offset, bytes.len());
@@ -54,13 +43,8 @@ impl WritableSlice<'_> {
 
     /// Replaces the eight bytes at `offset` by `f` of their value, atomically against every other
     /// such call, and on x86-64 against the processor's own atomics. Returns the previous value.
-    /// Integers are in the byte order of this machine. `f` may be called several times.
-    ///
-    /// # Errors
-    /// [`Misaligned`] if the address is not a multiple of eight; nothing is changed then.
-    ///
-    /// # Panics
-    /// If they are not inside the slice: a bug of the caller, which a peer cannot cause.
+    /// Integers are in the byte order of this machine. `f` may be called several times. Panics
+    /// outside the slice: a bug of the caller, which a peer cannot cause.
     pub(crate) fn fetch_update_u64(
         &self,
         offset: usize,
@@ -81,7 +65,6 @@ impl WritableSlice<'_> {
         Ok(original)
     }
 
-    /// Implements [`fetch_update_u64`](Self::fetch_update_u64) by byte-wise copies under a lock.
     fn update_octets(&self, offset: usize, at: *mut u64, f: impl FnOnce(u64) -> u64) -> u64 {
         // SAFETY: mapped and readable, as this slice's constructor vouched for.
         let word = unsafe { SharedSlice::from_raw_parts(self.ptr, self.len) };
@@ -101,16 +84,13 @@ impl WritableSlice<'_> {
     }
 }
 
-/// Words are read and changed by the processor's 64-bit atomics.
-///
-/// Copies of the same memory may run concurrently. On x86-64 they are in assembly. Elsewhere they
-/// are byte-wise atomics of the language, which must not race with atomics of another size. There,
-/// words are also copied byte-wise, and a lock makes the operations atomic against each other, as
-/// RFC 7306 §5 requires. These operations are not atomic against the processor's own atomics in
-/// other code.
+/// Words are read and changed by the processor's 64-bit atomics. Concurrent copies are in assembly
+/// on x86-64. Elsewhere they are byte-wise atomics, which must not race with atomics of another
+/// size. There, words are also copied byte-wise, under a lock that makes the operations atomic
+/// against each other, as RFC 7306 §5 requires, but not against the processor's atomics in other
+/// code.
 const WORDS_ARE_ATOMIC: bool = cfg!(all(target_arch = "x86_64", not(miri)));
 
-/// Locks shared by words, by address.
 static WORD_LOCKS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
 
 fn word_lock(at: *mut u64) -> MutexGuard<'static, ()> {

@@ -9,7 +9,6 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use crate::limits::STAGS_RETIRED_MAX;
 use crate::types::Stag;
 
-/// Draws random steering tags and remembers recently retired ones.
 // RFC 5040 §8.1.1(8): STag values MUST be hard to predict, SHOULD use the whole space, and reuse
 // SHOULD be as late as possible. So: 32 bits of a stream cipher, never a tag in use or recently
 // retired.
@@ -28,9 +27,7 @@ impl StagSource {
         }
     }
 
-    /// A steering tag that is neither 0, nor recently retired, nor `in_use`.
-    ///
-    /// Ends quickly because few of the 2³² tags are in use, as the limits assert.
+    /// Neither 0, nor recently retired, nor `in_use`. Ends quickly: few of the 2³² tags are in use.
     // spec: SEC-R-8
     pub(super) fn draw(&mut self, in_use: impl Fn(u32) -> bool) -> Stag {
         loop {
@@ -41,8 +38,6 @@ impl StagSource {
         }
     }
 
-    /// Notes that `stag` is no longer in use. Beyond the limit, the earliest retired tag is
-    /// forgotten.
     pub(super) fn retire(&mut self, stag: Stag) {
         if self.retired_order.len() == STAGS_RETIRED_MAX
             && let Some(earliest) = self.retired_order.pop_front()
@@ -55,12 +50,10 @@ impl StagSource {
 }
 
 /// A hash for keys that are random already: one multiplication spreads them to the upper bits,
-/// which the map compares first. Peers look up keys but do not choose them, so they cannot make the
-/// map slow.
+/// which the map compares first. Peers do not choose keys, so they cannot make the map slow.
 #[derive(Clone, Copy, Default)]
 pub(super) struct StagHasher(u64);
 
-/// Builds [`StagHasher`]s.
 pub(super) type StagHash = BuildHasherDefault<StagHasher>;
 
 impl Hasher for StagHasher {

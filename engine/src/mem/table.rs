@@ -16,18 +16,16 @@ use super::window::{MwType, Role, Window, index_of};
 use crate::limits::REGISTRATIONS_MAX;
 use crate::types::{PdNum, QpNum, Stag, TaggedOffset};
 
-/// The registered memory of one RNIC.
-///
-/// Application threads register and revoke; engine threads look up. An engine thread takes a
-/// [`read`](Self::read) guard, checks and places received segments under it, and drops it; a
-/// [`TableLease`] does so for a batch of segments. A revocation waits for the guards of that
-/// moment. So after its return nothing from the network writes by the steering tag.
+/// The registered memory of one RNIC. Application threads register and revoke. An engine thread
+/// takes a [`read`](Self::read) guard, checks and places received segments under it, and drops it;
+/// a [`TableLease`] does so for a batch. A revocation waits for the guards of that moment: after
+/// its return nothing from the network writes by the steering tag.
 //
 // RFC 5040 §8.1.1(6): after access has been revoked, the RNIC MUST ensure that no network packet
 // modifies the buffer.
 pub struct RegionTable {
-    /// Each reader thread counts itself in one of eight cache lines, and a change locks all of
-    /// them: the queues of an interface, with a thread each, look up for every burst of frames.
+    /// Readers count themselves in one of eight cache lines, and a change locks all: every queue's
+    /// thread looks up for every burst of frames.
     inner: ShardedLock<Inner>,
     registrations_max: usize,
 }
@@ -36,12 +34,10 @@ struct Inner {
     entries: HashMap<u32, Entry, StagHash>,
     /// Windows by the upper 24 bits of their steering tags.
     windows: HashMap<u32, Window, StagHash>,
-    /// Number of entries that are bindings of windows.
     windows_bound: usize,
     stags: StagSource,
 }
 
-/// A valid steering tag.
 struct Entry {
     registration: Registration,
     role: Role,
@@ -67,15 +63,12 @@ pub struct Registration {
 }
 
 impl RegionTable {
-    /// An empty table that draws its steering tags from `seed`. The seed must be unpredictable if
-    /// peers are not trusted.
+    /// Draws its steering tags from `seed`: unpredictable, unless all peers are trusted.
     #[must_use]
     pub fn new(seed: [u8; 32]) -> Self {
         Self::with_limit(seed, REGISTRATIONS_MAX)
     }
 
-    /// Like [`new`](Self::new), for at most `registrations_max` registrations at a time, limited to
-    /// [`REGISTRATIONS_MAX`].
     #[must_use]
     pub(crate) fn with_limit(seed: [u8; 32], registrations_max: usize) -> Self {
         let inner = Inner {
@@ -90,10 +83,7 @@ impl RegionTable {
         }
     }
 
-    /// Registers memory under a new steering tag.
-    ///
-    /// # Errors
-    /// See [`RegisterError`]; nothing changes then.
+    /// Registers memory under a new steering tag. On a [`RegisterError`] nothing changes.
     // spec: DDP-8.3-1, SEC-R-4
     pub fn register(&self, registration: Registration) -> Result<Stag, RegisterError> {
         registration.verify()?;
@@ -108,12 +98,8 @@ impl RegionTable {
         Ok(stag)
     }
 
-    /// Replaces the registration of a region's steering tag. Waits as
-    /// [`deregister`](Self::deregister) does: after the return, nothing from the network writes
-    /// bytes that only the old registration covered.
-    ///
-    /// # Errors
-    /// See [`RegisterError`]; nothing changes then.
+    /// On return the network writes no bytes that only the old registration covered. On an error
+    /// nothing changes.
     pub(crate) fn reregister(
         &self,
         stag: Stag,
@@ -138,11 +124,9 @@ impl RegionTable {
         Ok(())
     }
 
-    /// Removes a region's steering tag and all windows that are bound to it, and waits for segments
-    /// that are being placed or read. Returns false if there is no such tag.
-    ///
-    /// Like every other change to the table, this deadlocks on a thread that holds a [`TableGuard`]
-    /// of this table.
+    /// Removes the tag and all windows bound to it, and waits for segments being placed or read.
+    /// Returns false if there is no such tag. Deadlocks on a thread that holds a [`TableGuard`] of
+    /// this table.
     // spec: DDP-8.3-1, SEC-R-4
     pub(crate) fn deregister(&self, stag: Stag) -> bool {
         let mut inner = self.write();
@@ -162,11 +146,6 @@ impl RegionTable {
 
     /// Invalidates a steering tag for its owner at stream `qp` in domain `pd`. Waits as
     /// [`deregister`](Self::deregister) does.
-    ///
-    /// # Errors
-    /// [`Refusal::InvalidStag`]; [`Refusal::NotAssociated`] for another domain's tag;
-    /// [`Refusal::WindowsBound`]; for a window [`Refusal::WindowOfTypeOne`], or
-    /// [`Refusal::CannotInvalidate`] if it is bound at another stream of the domain.
     pub(crate) fn invalidate_local(&self, stag: Stag, pd: PdNum, qp: QpNum) -> Result<(), Refusal> {
         self.remove_if(stag, |Entry { registration, role }| {
             if registration.pd != pd {
@@ -181,11 +160,7 @@ impl RegionTable {
         })
     }
 
-    /// Removes a region for its owner, like [`deregister`](Self::deregister), unless windows are
-    /// bound to it.
-    ///
-    /// # Errors
-    /// [`Refusal::InvalidStag`], [`Refusal::WindowsBound`].
+    /// Like [`deregister`](Self::deregister), unless windows are bound.
     pub(crate) fn revoke(&self, stag: Stag) -> Result<(), Refusal> {
         self.remove_if(stag, |entry| match entry.role {
             Role::Region { .. } => Ok(()),
@@ -193,11 +168,7 @@ impl RegionTable {
         })
     }
 
-    /// Invalidates a steering tag for the peer at the other end of stream `qp` in domain `pd`.
-    ///
-    /// # Errors
-    /// [`Refusal::InvalidStag`], [`Refusal::NotAssociated`], [`Refusal::CannotInvalidate`],
-    /// [`Refusal::WindowsBound`], [`Refusal::WindowOfTypeOne`]; the tag stays valid then.
+    /// Invalidates a steering tag for the peer of stream `qp`. On an error the tag stays valid.
     //
     // RFC 5040 §8.1.1(7): a peer MUST NOT be able to invalidate an STag that is shared by several
     // streams. RFC 5042 §6.4.5 makes the ULP responsible, which grants it by REMOTE_INVALIDATE.
@@ -239,9 +210,7 @@ impl RegionTable {
         Ok(())
     }
 
-    /// Opens the table for the checks and placements of received segments, or of a batch of work
-    /// requests. Changes wait meanwhile: drop the guard soon, and take no second guard on the same
-    /// thread.
+    /// Opens the table for a batch. Changes wait: drop the guard soon, and take no second one.
     #[must_use]
     pub fn read(&self) -> TableGuard<'_> {
         // A poisoned lock is still usable: changes panic, if at all, before they change anything.
@@ -280,11 +249,9 @@ pub struct TableGuard<'t> {
     inner: ShardedLockReadGuard<'t, Inner>,
 }
 
-/// A table that is opened at its first use, for a batch of received segments.
-///
-/// Opening and closing costs two atomic operations that wait for all earlier stores, so once per
-/// batch is much cheaper than once per segment. Close the lease before the table is changed on the
-/// same thread.
+/// A table that is opened at its first use, for a batch of received segments: opening and closing
+/// costs two atomic operations that wait for all earlier stores. Close the lease before the table
+/// is changed on the same thread.
 #[derive(Debug)]
 pub struct TableLease<'t> {
     table: &'t RegionTable,
@@ -318,13 +285,9 @@ impl<'t> TableLease<'t> {
 
 impl TableGuard<'_> {
     /// Checks that stream `qp` of domain `pd` may access `len` bytes at `to` under `stag`, with all
-    /// the rights in `need`. Reading for the owner itself needs [`Access::empty`].
-    ///
-    /// Zero-length RDMA messages must not be checked at all (RFC 5041 §7.1, RFC 5040 §5.2.1). Here
-    /// a `len` of 0 is checked like any other.
-    ///
-    /// # Errors
-    /// The first [`Refusal`] in this order: steering tag, association, rights, wrap, bounds.
+    /// the rights in `need` ([`Access::empty`]: reading for the owner). Zero-length RDMA messages
+    /// must not be checked at all (RFC 5041 §7.1, RFC 5040 §5.2.1): here a `len` of 0 is checked
+    /// like any other. Errors, in this order: steering tag, association, rights, wrap, bounds.
     //
     // RFC 5041 §7.1: "the DDP layer MUST validate" that the STag is valid for the stream, that the
     // buffer permits placement, that TO and TO + length are in range and their sum does not wrap.
@@ -360,7 +323,6 @@ impl fmt::Debug for TableGuard<'_> {
 }
 
 impl Inner {
-    /// Removes an entry, and updates the region or window that refers to it.
     fn remove(&mut self, stag: Stag) -> Option<Entry> {
         let entry = self.entries.remove(&stag.0)?;
         match entry.role {
@@ -372,19 +334,16 @@ impl Inner {
 }
 
 impl Registration {
-    /// Checks that the registration is allowed.
     fn verify(&self) -> Result<(), RegisterError> {
         let Self { region, offset, len, base, access, .. } = self;
         if region.slice(*offset, *len).is_none() {
             return Err(RegisterError::OutsideRegion);
         }
-        // RFC 5041 §7.1 refuses segments whose TO + length reaches 2⁶⁴ (see `check`), so such a
-        // byte could never be used.
+        // RFC 5041 §7.1 refuses segments whose TO + length reaches 2⁶⁴ (see `check`).
         if end_of(*base, *len).is_none() {
             return Err(RegisterError::TaggedOffsetWrap);
         }
-        // RFC 5042 §7.3: before an STag is enabled, verify that its owner may access the memory
-        // with the requested rights.
+        // RFC 5042 §7.3: an STag's owner must itself have the requested rights.
         // spec: SEC-P-4
         if access.intersects(Access::WRITING) && !region.is_writable() {
             return Err(RegisterError::ReadOnlyMemory);
@@ -402,7 +361,6 @@ impl Registration {
         if self.pd == pd && in_scope { Ok(()) } else { Err(Refusal::NotAssociated) }
     }
 
-    /// Offset in the registered range of `len` bytes at `to`.
     // spec: DDP-4.2-4, SEC-R-3, SEC-T-2
     fn locate(&self, to: TaggedOffset, len: usize) -> Result<usize, Refusal> {
         // A sum of exactly 2⁶⁴ wraps too, to 0.
@@ -416,7 +374,6 @@ impl Registration {
     }
 }
 
-/// Tagged offset after the last of `len` bytes at `to`; `None` if it reaches 2⁶⁴.
 fn end_of(to: TaggedOffset, len: usize) -> Option<u64> {
     to.0.checked_add(u64::try_from(len).ok()?)
 }

@@ -1,10 +1,7 @@
 //! Memory windows: steering tags that an application binds to parts of its regions, and unbinds
-//! again.
-//!
-//! From its allocation on, a window owns the upper 24 bits of its steering tags. Each binding
-//! chooses a new lowest byte (the index and the key of the RDMAC verbs, §7.2.1, and of
-//! `ibv_inc_rkey`). While the window is bound, there is a registration under the tag, with the
-//! rights of the window.
+//! again. A window owns the upper 24 bits of its steering tags; each binding chooses a new lowest
+//! byte (the index and the key of the RDMAC verbs, §7.2.1, and of `ibv_inc_rkey`). While the window
+//! is bound, there is a registration under the tag.
 
 use super::access::Access;
 use crate::types::{PdNum, Stag, TaggedOffset};
@@ -12,33 +9,30 @@ use crate::types::{PdNum, Stag, TaggedOffset};
 /// Type of a window (`ibv_mw_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MwType {
-    /// Open to the streams that may use its region: every stream of the domain, unless the region
-    /// is registered for one stream. A new binding replaces the old one at once; a binding to no
-    /// bytes ends it. Only bindings change it: neither end can invalidate it.
+    /// Open to the streams that may use its region. A new binding replaces the old one at once; a
+    /// binding to no bytes ends it. Neither end can invalidate it.
     One,
-    /// Open to the stream of the queue pair at which it was bound (type 2B of InfiniBand). An
-    /// invalidation at that queue pair, by this end or by its peer, ends the binding. The window
-    /// can be bound again only after that.
+    /// Open to the stream of the queue pair at which it was bound (type 2B of InfiniBand), until an
+    /// invalidation there, by this end or by its peer. The window can be bound again only after
+    /// that.
     Two,
 }
 
 /// A binding of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MwBind {
-    /// The window's steering tag from then on: the upper 24 bits belong to the window, the
-    /// application chooses the lowest byte.
+    /// The window's steering tag from then on; the application chooses its lowest byte.
     pub stag: Stag,
     /// The steering tag of the memory region, which must have [`Access::MW_BIND`].
     pub mr: Stag,
     /// Start of the window, as a tagged offset of the region.
     pub from: TaggedOffset,
-    /// Length of the window. 0 unbinds a window of type 1, regardless of `mr`, and is an error for
-    /// one of type 2.
+    /// Length of the window. 0 unbinds a window of type 1, and is an error for one of type 2.
     pub len: u64,
     /// Tagged offset of the window's first byte for the peer: `from`, or another one.
     pub base: TaggedOffset,
-    /// Rights of the peer; only remote rights count. A right to write, or to execute atomics, is
-    /// granted only if the region has [`Access::LOCAL_WRITE`].
+    /// Rights of the peer; only remote rights count. Write and atomic need [`Access::LOCAL_WRITE`]
+    /// of the region.
     pub access: Access,
 }
 
@@ -49,8 +43,7 @@ pub enum BindError {
     /// No window has the upper 24 bits of the steering tag.
     #[error("no such window")]
     NoWindow,
-    /// The window, the region and the queue pair are not in one domain, or the region is registered
-    /// for another stream only.
+    /// Window, region and queue pair are of several domains, or the region is of another stream.
     #[error("window, region and queue pair may not be used together")]
     NotAssociated,
     /// The window is of type 2 and bound: invalidate it first.
@@ -70,7 +63,6 @@ pub enum BindError {
     BaseOrBounds,
 }
 
-/// A window of the table.
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) pd: PdNum,
@@ -79,15 +71,12 @@ pub(super) struct Window {
     pub(super) bound: Option<(Stag, Stag)>,
 }
 
-/// Origin of a steering tag.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role {
-    /// A memory region.
     Region {
         /// Number of windows bound to it.
         windows: u32,
     },
-    /// The binding of a window of this type.
     Window(MwType),
 }
 

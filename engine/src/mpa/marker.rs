@@ -1,15 +1,14 @@
 //! Positions of markers and their effect on lengths: pure arithmetic on stream positions.
 //!
 //! ```text
-//!  stream  |M|len| ULPDU ........ |M| ULPDU ...... |pad|CRC|len| ULPDU ... |M| ...
-//!          ^  ^                    ^                        ^               ^
-//!          |  header               marker, FPDUPTR = its distance from the header
-//!          start (leading marker: FPDUPTR 0, part of this FPDU)  start (none leads it)
+//! stream  |M|len| ULPDU ........ |M| ULPDU ...... |pad|CRC|len| ULPDU ... |M| ...
+//! ^  ^                    ^                        ^               ^
+//! |  header               marker, FPDUPTR = its distance from the header
+//! start (leading marker: FPDUPTR 0, part of this FPDU)  start (none leads it)
 //! ```
 //!
-//! Two ways to count inside an FPDU: *FPDU bytes* leave the markers out, *wire bytes* count them.
-//! [`FpduLayout`] converts. Everything is 4-aligned relative to the first marker, so a marker never
-//! splits the length field or the CRC.
+//! *FPDU bytes* leave the markers out, *wire bytes* count them; [`FpduLayout`] converts. Everything
+//! is 4-aligned relative to the first marker, so a marker never splits the length field or the CRC.
 
 mod equal;
 
@@ -19,20 +18,16 @@ use crate::types::StreamOffset;
 pub(crate) use crate::wire::mpa::fpdu_len;
 pub use crate::wire::mpa::{CRC_LEN, FPDU_HEADER_LEN as LENGTH_LEN, pad_len};
 
-/// [`MARKER_SPACING`] as an index.
 pub(crate) const SPACING: usize = 512;
 /// FPDU bytes between two markers.
 pub(crate) const RUN_LEN: usize = SPACING - MARKER_LEN;
-/// The smallest FPDU: one byte of ULPDU.
 const FPDU_LEN_MIN: usize = fpdu_len(1);
 
 const _: () = assert!(SPACING as u64 == MARKER_SPACING && SPACING.is_power_of_two());
 const _: () = assert!(fpdu_len(ULPDU_LEN_MAX) < u16::MAX as usize);
 
-/// The largest ULPDU whose FPDU fits an effective maximum segment of `emss` bytes wherever the
-/// markers fall, within 128 to 64768.
-///
-/// With an `emss` so small that the result is clamped up to 128, FPDUs span segments.
+/// The largest ULPDU, 128 to 64768 bytes, whose FPDU fits an EMSS wherever the markers fall. With a
+/// smaller EMSS, FPDUs span segments.
 // spec: MPA-4.5-1, MPA-4.5-2, MPA-4.5-4
 #[must_use]
 pub const fn mulpdu(emss: usize, markers: bool) -> usize {
@@ -43,8 +38,7 @@ pub const fn mulpdu(emss: usize, markers: bool) -> usize {
     clamp_mulpdu(emss.saturating_sub(overhead))
 }
 
-/// Limits a MULPDU to what MPA may report: "in the range 128 to 64768", both included (RFC 5044
-/// §3).
+/// "in the range 128 to 64768", both included (RFC 5044 §3).
 // spec: MPA-3-2, MPA-4.5-3
 const fn clamp_mulpdu(len: usize) -> usize {
     if len < MULPDU_MIN {
@@ -56,10 +50,8 @@ const fn clamp_mulpdu(len: usize) -> usize {
     }
 }
 
-/// Marker positions of one direction of a stream.
-///
-/// RFC 5044 §4.3: a marker is at every sequence number whose distance from the first byte of full
-/// operation is a multiple of 512. Callers never ask about positions before that byte.
+/// Marker positions of one direction of a stream. RFC 5044 §4.3: a marker is at every sequence
+/// number whose distance from the first byte of full operation is a multiple of 512.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MarkerGrid {
     origin: StreamOffset,
@@ -67,8 +59,7 @@ pub struct MarkerGrid {
 }
 
 impl MarkerGrid {
-    /// The grid of a direction whose first full-operation byte is at `origin`; without `enabled`
-    /// there are no markers.
+    /// The grid of a direction whose first full-operation byte is at `origin`.
     #[must_use]
     pub const fn new(origin: StreamOffset, enabled: bool) -> Self {
         Self { origin, enabled }
@@ -101,7 +92,6 @@ impl MarkerGrid {
         (at.0.wrapping_sub(self.origin.0) & (MARKER_SPACING - 1)) as usize
     }
 
-    /// Returns true if a marker begins at `at`.
     // spec: MPA-4.3-4
     #[must_use]
     #[inline]
@@ -122,7 +112,6 @@ impl MarkerGrid {
         }
     }
 
-    /// The markers at or after `at`, in stream order; none when there are no markers.
     pub(crate) fn markers_from(self, at: StreamOffset) -> impl Iterator<Item = StreamOffset> {
         std::iter::successors(self.next_marker(at), |marker| {
             marker.0.checked_add(MARKER_SPACING).map(StreamOffset)
@@ -138,9 +127,7 @@ impl MarkerGrid {
     }
 
     /// Start of the FPDU that a received marker points at, its leading marker included; `None` if
-    /// no FPDU can start there.
-    ///
-    /// `fpduptr` is as received: the two low bits are masked here.
+    /// no FPDU can start there. The two low bits of `fpduptr` are masked here.
     // spec: MPA-4.3-9
     #[must_use]
     pub(crate) const fn fpdu_start(
@@ -162,10 +149,8 @@ impl MarkerGrid {
         Some(if self.is_marker(before) { before } else { StreamOffset(header) })
     }
 
-    /// The layout of an FPDU that starts at `start` (at its leading marker if there is one).
-    ///
-    /// # Panics
-    /// If `ulpdu_len` exceeds [`ULPDU_LEN_MAX`]: callers check lengths from the peer before.
+    /// The layout of an FPDU at `start` (its leading marker, if any). Panics beyond
+    /// [`ULPDU_LEN_MAX`].
     #[must_use]
     #[inline]
     pub const fn layout(self, start: StreamOffset, ulpdu_len: usize) -> FpduLayout {
@@ -181,11 +166,9 @@ impl MarkerGrid {
         if self.enabled { (SPACING - self.phase(start)) % SPACING } else { usize::MAX }
     }
 
-    /// The largest ULPDU whose FPDU, starting at `start`, takes at most `room` bytes of stream;
-    /// `None` when not even one byte fits.
-    ///
-    /// This is the dynamic MULPDU (RFC 5044 §4.5), for packing an FPDU into the rest of a segment.
-    /// The MULPDU *reported* to DDP is never below 128; this one may be.
+    /// The dynamic MULPDU (RFC 5044 §4.5), for packing an FPDU into the rest of a segment: `None`
+    /// when not even one byte fits. The MULPDU *reported* to DDP is never below 128; this one may
+    /// be.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "no more than the room")]
     pub(crate) const fn mulpdu_for_room(self, start: StreamOffset, room: usize) -> Option<usize> {
@@ -214,7 +197,6 @@ const fn bytes_in(lead: u64, wire_len: u64) -> u64 {
 pub struct FpduLayout {
     /// FPDU bytes before the first marker; 0 when a marker leads.
     lead: usize,
-    /// FPDU bytes: CRC included, markers left out.
     fpdu_bytes: usize,
     ulpdu_len: usize,
     markers: usize,
@@ -264,8 +246,7 @@ impl FpduLayout {
         self.lead + index * RUN_LEN
     }
 
-    /// The FPDUPTR of marker `index`: bytes of stream from the FPDU's header to the marker, 0 for a
-    /// leading marker.
+    /// Bytes of stream from the FPDU's header to the marker, 0 for a leading marker.
     // spec: MPA-4.3-5, MPA-4.3-6, MPA-4.3-8
     #[must_use]
     #[inline]
@@ -292,8 +273,7 @@ impl FpduLayout {
     #[must_use]
     #[inline]
     pub(crate) const fn unsplit_ulpdu_at(&self) -> Option<usize> {
-        // Two markers at most can lie outside the ULPDU: a leading one, and one directly before the
-        // CRC.
+        // At most two markers lie outside the ULPDU: a leading one, and one before the CRC.
         if self.markers > 2 {
             return None;
         }

@@ -1,10 +1,7 @@
-//! MPA: records with a CRC, and optionally markers, on a TCP byte stream (RFC 5044, RFC 6581).
-//!
-//! MPA takes ULPDUs from DDP and frames each as one FPDU. In what TCP receives, it finds and
-//! verifies FPDUs. MPA never looks into a ULPDU. It knows neither memory nor sequence numbers:
-//! positions are [`StreamOffset`](crate::types::StreamOffset)s.
-//!
-//! A connection begins with [`startup`]. The terms negotiated there hold until the end.
+//! MPA: records with a CRC, and optionally markers, on a TCP byte stream (RFC 5044, RFC 6581). Each
+//! ULPDU of DDP is one FPDU. MPA never looks into a ULPDU, and knows neither memory nor sequence
+//! numbers: positions are [`StreamOffset`](crate::types::StreamOffset)s. A connection begins with
+//! [`startup`]; the terms negotiated there hold until the end.
 
 pub mod marker;
 pub mod pieces;

@@ -1,29 +1,21 @@
-//! Bytes that wait for the rest of their FPDU.
+//! Bytes that wait for the rest of their FPDU. A [`PieceStore`] belongs to a port and owns the
+//! memory, in blocks. A [`PieceList`] belongs to one direction of one connection. A block backs one
+//! *page* of the stream (bytes `2048·n` to `2048·(n+1)`), from its first byte that arrives. So the
+//! span of held stream bounds the memory; the number of pieces does not matter.
 //!
-//! A [`PieceStore`] belongs to a port and owns the memory: blocks of a fixed size, allocated when
-//! first needed and reused afterwards. A [`PieceList`] belongs to one direction of one connection
-//! and records which bytes of its stream are held.
-//!
-//! A block backs one *page* of the stream (bytes `2048·n` to `2048·(n+1)`). Pieces of one page
-//! share a block, in whatever order and however small they arrive. So the span of held stream
-//! bounds the memory; the number of pieces does not matter. The list takes a block when a byte of
-//! its page arrives, never for bytes that were only announced.
-//!
-//! **Shares.** Bytes that TCP has acknowledged in order cannot be given up. So no stream may depend
-//! on memory that another stream holds:
+//! Bytes that TCP has acknowledged in order cannot be given up, so no stream may depend on memory
+//! that another stream holds:
 //!
 //! - *Near* pages are the [`NEAR_PAGES`] pages that the FPDU at the in-order point can touch. They
-//!   are always granted and belong to the connection, as its queues do: at most [`NEAR_PAGES`]
-//!   blocks for each connection. So bytes in order are never refused, and no stream waits for
-//!   another.
+//!   are always granted, so bytes in order are never refused.
 //! - *Far* pages come from the blocks that all connections share. A list may take another far page
-//!   while it has fewer than twice as many as are free. So one stream alone gets two thirds of the
-//!   blocks, and each further stream gets two thirds of the remaining blocks. TCP does not
-//!   acknowledge bytes that were refused, so the peer retransmits them.
-//! - Far bytes lie beyond a gap, so TCP has at most reported them in SACK blocks, and a receiver
-//!   may take back such a report (RFC 2018 §8). If another stream was refused, a list whose stream
-//!   has made no progress for [`PIECES_IDLE_NS`](crate::limits::PIECES_IDLE_NS) gives up its far
-//!   pages ([`PieceList::give_up_far`]). The stream continues: the peer retransmits the bytes.
+//!   while it has fewer than twice as many as are free: one stream alone gets two thirds of the
+//!   blocks, and each further stream two thirds of the rest. The peer retransmits bytes that were
+//!   refused.
+//! - TCP has at most reported far bytes in SACK blocks, which a receiver may take back (RFC 2018
+//!   §8). If another stream was refused, a list whose stream has made no progress for
+//!   [`PIECES_IDLE_NS`](crate::limits::PIECES_IDLE_NS) gives up its far pages
+//!   ([`PieceList::give_up_far`]).
 
 mod store;
 mod wait;
@@ -56,36 +48,27 @@ pub struct Piece {
     pub located: Option<StreamOffset>,
 }
 
-/// A page of stream with held bytes in it.
 #[derive(Clone, Copy, Debug)]
 struct Page {
     number: u64,
     block: u32,
-    /// Bytes held in the page, at least 1.
     bytes: usize,
-    /// Arrival time of the first held byte.
     since: Instant,
 }
 
-/// Bytes that one direction of a connection holds in a [`PieceStore`].
-///
-/// Always used with the same store. Call [`clear`](Self::clear) before dropping the list: dropping
-/// it does not return the blocks.
+/// Bytes that one direction of a connection holds in a [`PieceStore`], always the same one. Call
+/// [`clear`](Self::clear) before dropping the list: dropping it does not return the blocks.
 #[derive(Debug)]
 #[repr(C)]
 pub struct PieceList {
     pieces_max: usize,
-    /// Sorted by number.
     pages: VecDeque<Page>,
     bytes: u64,
-    /// The in-order point at the last call of [`advance`](Self::advance).
     in_order: StreamOffset,
     /// Time at which `in_order` last moved or the list took its first far page.
     progress_at: Instant,
-    /// Number of far pages.
     far: usize,
     wait: Wait,
-    /// Sorted by position.
     pieces: VecDeque<Piece>,
 }
 
@@ -102,7 +85,7 @@ impl PieceList {
         Self::with_pieces_max(PIECE_RANGES_MAX)
     }
 
-    /// A list of at most `pieces_max` separate ranges, limited to [`PIECE_RANGES_MAX`].
+    /// Limited to [`PIECE_RANGES_MAX`].
     #[must_use]
     pub(crate) fn with_pieces_max(pieces_max: usize) -> Self {
         Self {
@@ -136,8 +119,7 @@ impl PieceList {
         self.wait.octet_ns()
     }
 
-    /// Longest holding time of a byte that has been released, in nanoseconds. All bytes of a page
-    /// count from the first that arrived.
+    /// Longest holding time of a released byte, in nanoseconds. A page counts from its first byte.
     #[must_use]
     pub const fn held_ns_max(&self) -> u64 {
         self.wait.ns_max()
@@ -148,22 +130,19 @@ impl PieceList {
         self.pieces.iter()
     }
 
-    /// The range that contains `at`.
     #[must_use]
     pub(crate) fn piece_at(&self, at: StreamOffset) -> Option<&Piece> {
         let index = self.pieces.partition_point(|piece| piece.end <= at);
         self.pieces.get(index).filter(|piece| piece.start <= at)
     }
 
-    /// The range that ends exactly at `at`.
     #[must_use]
     pub(crate) fn piece_ending_at(&self, at: StreamOffset) -> Option<&Piece> {
         let index = self.pieces.partition_point(|piece| piece.end < at);
         self.pieces.get(index).filter(|piece| piece.end == at)
     }
 
-    /// The longest run of held bytes from `at` on that is contiguous in memory; empty if `at` is
-    /// not held.
+    /// The longest run of held bytes from `at` on that is contiguous in memory.
     #[must_use]
     pub fn run<'a>(&self, at: StreamOffset, store: &'a PieceStore) -> &'a [u8] {
         let Some(piece) = self.piece_at(at) else { return &[] };
@@ -190,15 +169,13 @@ impl PieceList {
         }
     }
 
-    /// Time since which the stream has made no progress while the list held far pages; `None`
-    /// without far pages.
+    /// Time since which the stream has made no progress while the list held far pages.
     #[must_use]
     pub(crate) fn stalled_since(&self) -> Option<Instant> {
         (self.far > 0).then_some(self.progress_at)
     }
 
-    /// Gives up all bytes in far pages, and calls `forget` with each range of them. TCP must treat
-    /// these bytes as never received.
+    /// All bytes in far pages: TCP must treat the ranges given to `forget` as never received.
     pub fn give_up_far(
         &mut self,
         store: &mut PieceStore,
@@ -212,16 +189,12 @@ impl PieceList {
         self.remove(from, StreamOffset(u64::MAX), store);
     }
 
-    /// The number of the first page that is far.
     const fn first_far(&self) -> u64 {
         split(self.in_order).0 + NEAR_PAGES as u64
     }
 
-    /// Copies bytes into blocks. Returns the number of bytes, from the front, for which there was
-    /// room. Bytes that continue the in-order stream and lie in near pages always find room.
-    ///
-    /// # Panics
-    /// If some of the bytes are held already: TCP passes each byte of a stream once.
+    /// Copies bytes into blocks. Returns how many, from the front, found room: in near pages all
+    /// that continue the in-order stream. Panics if some of the bytes are held already.
     // spec: TCP-A.5.2-1, SEC-R-19
     pub fn hold(&mut self, at: StreamOffset, octets: &[u8], store: &mut PieceStore) -> usize {
         if octets.is_empty() {
@@ -233,8 +206,8 @@ impl PieceList {
         let after = self.pieces.get(index + usize::from(touches_before));
         assert!(after.is_none_or(|piece| piece.start >= end), "bytes held twice");
         // Only a range that touches the piece before it, or starts at the in-order point, joins a
-        // full list, as in TCP's own table. That the range touches the next piece is not enough: if
-        // there is room for only a part of its bytes, that part does not touch it.
+        // full list, as in TCP's own table. To touch the next piece is not enough: if there is room
+        // for only a part of the bytes, that part does not touch it.
         let full = self.pieces.len() >= self.pieces_max;
         if full && !touches_before && at != self.in_order {
             return 0;
@@ -265,8 +238,7 @@ impl PieceList {
         kept
     }
 
-    /// Adds `start..end` to the pieces. `index` is the first piece that does not end before
-    /// `start`; `touches_before` is true if it ends at `start`.
+    /// `index`: the first piece that does not end before `start`; `touches_before`: it ends there.
     fn join(&mut self, index: usize, touches_before: bool, start: StreamOffset, end: StreamOffset) {
         let after_index = index + usize::from(touches_before);
         let after = self.pieces.get(after_index).copied().filter(|piece| piece.start == end);
@@ -318,7 +290,6 @@ impl PieceList {
         }
     }
 
-    /// Removes the record of [`set_located`](Self::set_located) for `start`, which proved wrong.
     pub(crate) fn clear_located(&mut self, start: StreamOffset) {
         let index = self.pieces.partition_point(|piece| piece.end <= start);
         if let Some(piece) = self.pieces.get_mut(index)
@@ -347,7 +318,7 @@ impl PieceList {
         self.pages.get(index).filter(|page| page.number == number).map(|_| index)
     }
 
-    /// Index of page `number`, which gets a new block if it has none; `None` if the store refuses.
+    /// Index of page `number`, which gets a new block if it has none and the store grants one.
     fn page_for(&mut self, number: u64, store: &mut PieceStore) -> Option<usize> {
         let index = self.pages.partition_point(|page| page.number < number);
         if self.pages.get(index).is_some_and(|page| page.number == number) {
@@ -369,8 +340,7 @@ impl PieceList {
         Some(index)
     }
 
-    /// Subtracts the held bytes `start..end` from their pages, and frees the blocks that become
-    /// empty.
+    /// Subtracts `start..end` from their pages, and frees the blocks that become empty.
     fn release(&mut self, start: StreamOffset, end: StreamOffset, store: &mut PieceStore) {
         let mut at = start;
         let first_far = self.first_far();

@@ -1,24 +1,11 @@
 //! Reception: finds FPDUs in stream bytes that arrive in any order, verifies them and passes them
-//! up.
-//!
-//! [`FpduReceiver`] owns the stream position up to which FPDUs were delivered, the list of FPDUs
-//! placed ahead of it, and the bytes of incomplete FPDUs.
-//!
-//! It promises the layer above: every valid FPDU is placed exactly once, when it is whole and its
-//! start is known; delivery follows stream order; no FPDU that failed its CRC or contradicts a
-//! marker is passed up; after a fatal error no FPDU is passed up. An observer, which implements
-//! [`FpduSink::pass_over`], asks for faulty FPDUs, too.
-//!
-//! It promises TCP: bytes that it reports as taken are not needed again, except the bytes that
-//! [`give_up_far`](FpduReceiver::give_up_far) names.
-//!
-//! There are three ways to know the start of an FPDU (RFC 5044 §6): it follows the delivered part
-//! of the stream; it follows a valid FPDU; a marker points at it *and* the FPDU proves valid. The
-//! first two are trusted: a fault there is an error. A marker beyond a gap is not trusted: if it
-//! leads to no valid FPDU, the bytes wait until the gap closes.
-//!
-//! Whole FPDUs of a segment that continues the stream take the fast path in `pass.rs`, if no bytes
-//! are held and no FPDU is placed ahead. Both paths judge an FPDU by `cursor.rs`.
+//! up. Every valid FPDU is placed exactly once, when it is whole and its start is known; delivery
+//! follows stream order; after a fatal error no FPDU is passed up. TCP may free bytes that are
+//! reported as taken, unless [`give_up_far`](FpduReceiver::give_up_far) names them. The start of an
+//! FPDU is known (RFC 5044 §6) if it follows the delivered part or a valid FPDU; a fault there is
+//! an error. A marker beyond a gap is not trusted: if it leads to no valid FPDU, the bytes wait
+//! until the gap closes. Whole FPDUs that continue the stream take the fast path in `pass.rs`, if
+//! nothing is held or ahead.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 mod ahead;
@@ -59,18 +46,12 @@ pub trait FpduSink {
     /// Reason why the layer above refuses an FPDU.
     type Error: Copy;
 
-    /// Takes the ULPDU of a valid FPDU that starts at stream position `at`. Called once for each
-    /// FPDU, in any order.
-    ///
-    /// # Errors
-    /// Ends reception.
+    /// Takes the ULPDU of a valid FPDU at `at`, once for each, in any order. An error ends
+    /// reception.
     fn place(&mut self, ulpdu: &Ulpdu<'_>, at: StreamOffset) -> Result<Self::Token, Self::Error>;
 
-    /// Takes the ULPDU of a valid FPDU that starts `gap` bytes beyond the delivered part of the
+    /// Like [`place`](Self::place), for an FPDU `gap` bytes beyond the delivered part of the
     /// stream.
-    ///
-    /// # Errors
-    /// As [`place`](Self::place).
     // spec: DDP-3-5, MPA-1.2-2
     #[inline]
     fn place_ahead(
@@ -83,17 +64,12 @@ pub trait FpduSink {
         self.place(ulpdu, at)
     }
 
-    /// Delivers a placed FPDU. Called in stream order, after every earlier FPDU was delivered.
-    ///
-    /// # Errors
-    /// Ends reception.
+    /// Delivers a placed FPDU, in stream order. An error ends reception.
     fn deliver(&mut self, token: Self::Token) -> Result<(), Self::Error>;
 
     /// Takes the ULPDU of a valid FPDU that is the next to be delivered. `Some`: the caller
     /// delivers the token at once. `None`: the sink has placed and delivered the FPDU itself.
-    ///
-    /// # Errors
-    /// As [`place`](Self::place).
+    /// Errors: as [`place`](Self::place).
     #[inline(always)]
     fn place_next(
         &mut self,
@@ -104,11 +80,9 @@ pub trait FpduSink {
     }
 
     /// Decides about a whole FPDU that starts at a trusted position and has a fault. `None` ends
-    /// reception, or drops the segment. An endpoint always returns `None`.
-    ///
-    /// An observer has no memory to protect and wants to see the rest of the stream, so it may
-    /// return a token. The receiver then skips the FPDU by its length and delivers the token in
-    /// stream order. The length may be wrong, too, so the observer must doubt all that follows.
+    /// reception, or drops the segment: an endpoint always returns it. For an observer's token the
+    /// receiver skips the FPDU by its length and delivers the token in order. The length may be
+    /// wrong, too: the observer must doubt all that follows.
     #[cold]
     fn pass_over(&mut self, fpdu: &FaultyFpdu<'_>) -> Option<Self::Token> {
         let _ = fpdu;
@@ -135,7 +109,6 @@ pub struct FpduReceiver<T> {
     /// Received bytes at or after `next` that belong to no placed FPDU yet. A piece directly after
     /// a placed FPDU starts where that FPDU ends, so its start is a trusted FPDU start.
     held: PieceList,
-    /// Valid FPDUs beyond `next`, placed and not yet delivered.
     ahead: Ahead<T>,
     /// Start of the first FPDU not yet delivered.
     next: StreamOffset,
@@ -154,8 +127,7 @@ enum Halt {
 }
 
 impl<T: Copy> FpduReceiver<T> {
-    /// Offset of the first byte that most segments need, in the last word of `held`. They need
-    /// everything after it, except the rarer counters at the end.
+    /// Most segments need everything from here on, except the rarer counters at the end.
     pub(crate) const HOT_FROM: usize = offset_of!(Self, ahead) - size_of::<usize>();
 
     /// A receiver for the direction whose first full-operation byte is at `origin`.
@@ -165,10 +137,8 @@ impl<T: Copy> FpduReceiver<T> {
     }
 
     /// A receiver for the rest of a direction, from the FPDU that starts at `start` on. Full
-    /// operation began at `origin` or a multiple of 512 bytes before it.
-    ///
-    /// # Panics
-    /// If `start` is before `origin`.
+    /// operation began at `origin` or a multiple of 512 bytes before it. Panics if `start` is
+    /// before `origin`.
     #[must_use]
     pub fn resuming(config: RxConfig, origin: StreamOffset, start: StreamOffset) -> Self {
         assert!(origin <= start, "a stream is resumed where it has begun");
@@ -196,12 +166,8 @@ impl<T: Copy> FpduReceiver<T> {
     }
 
     /// Takes bytes of the stream at `offset` that were not accepted before, and passes up every
-    /// FPDU that they complete.
-    ///
-    /// Every call must get the same `store`. `now` serves to measure how long bytes wait.
-    ///
-    /// # Panics
-    /// If bytes that are held already are given again and must be held: TCP passes each byte once.
+    /// FPDU that they complete. Every call must get the same `store`. `now` serves to measure how
+    /// long bytes wait. Panics if bytes that must be held are held already.
     pub fn handle_bytes<S: FpduSink<Token = T>>(
         &mut self,
         now: Instant,
@@ -228,7 +194,6 @@ impl<T: Copy> FpduReceiver<T> {
         self.conclude(end, taken, store)
     }
 
-    /// Returns what became of bytes up to `end`; stops unless what is wrong can be dropped.
     fn conclude<E>(
         &mut self,
         end: StreamOffset,
@@ -246,9 +211,8 @@ impl<T: Copy> FpduReceiver<T> {
         }
     }
 
-    /// Returns all memory to `store`. The receiver discards whatever arrives from now on.
-    ///
-    /// Call when the stream ends, and when a droppable error is treated as fatal.
+    /// Returns all memory to `store` and discards whatever arrives from now on. Call it when the
+    /// stream ends, and when a droppable error is treated as fatal.
     pub fn stop(&mut self, store: &mut PieceStore) {
         self.stopped = true;
         self.held.clear(store);
@@ -256,15 +220,12 @@ impl<T: Copy> FpduReceiver<T> {
         self.ahead.clear();
     }
 
-    /// End of the last FPDU delivered: the stream is complete up to this position.
-    ///
-    /// If the stream ends beyond this position, the peer has cut an FPDU short.
+    /// End of the last FPDU delivered. If the stream ends later, the peer has cut an FPDU short.
     #[must_use]
     pub const fn delivered(&self) -> StreamOffset {
         self.next
     }
 
-    /// FPDUs placed and not yet delivered.
     #[must_use]
     pub(crate) fn fpdus_ahead(&self) -> usize {
         self.ahead.len()
@@ -295,12 +256,10 @@ impl<T: Copy> FpduReceiver<T> {
         self.held.is_empty() && self.ahead.is_empty()
     }
 
-    /// Sets whether FPDUs beyond a gap are placed at once, from now on.
     pub(crate) const fn place_out_of_order(&mut self, wanted: bool) {
         self.config.out_of_order = wanted;
     }
 
-    /// Processes a segment. Returns the position up to which it was accepted.
     // spec: MPA-5.1-4, MPA-6-2, TCP-A.4-1, TCP-A.4-2
     fn take<S: FpduSink<Token = T>>(
         &mut self,
@@ -324,7 +283,6 @@ impl<T: Copy> FpduReceiver<T> {
         Ok(self.keep_rest(&halt, slice, store))
     }
 
-    /// Start of the run of held bytes that ends at `at`; `at` itself if there is none.
     #[inline]
     fn run_start(&self, at: StreamOffset) -> StreamOffset {
         if self.held.is_empty() {
@@ -333,8 +291,7 @@ impl<T: Copy> FpduReceiver<T> {
         self.held.piece_ending_at(at).map_or(at, |piece| piece.start)
     }
 
-    /// Passes up consecutive FPDUs from `start` on. `start` is trusted, unless a marker led to it:
-    /// `verified` is then the first FPDU.
+    /// `start` is trusted, unless a marker led to it: `verified` is then the first FPDU.
     fn walk<S: FpduSink<Token = T>>(
         &mut self,
         mut start: StreamOffset,
@@ -372,7 +329,6 @@ impl<T: Copy> FpduReceiver<T> {
         }
     }
 
-    /// The valid FPDU at the trusted position `start`; `None` if it is incomplete.
     #[inline(always)]
     fn check(
         &mut self,
@@ -389,8 +345,8 @@ impl<T: Copy> FpduReceiver<T> {
                 Err(FaultAt::whole(fault, fpdu))
             }
             // spec: MPA-8-2
-            // RFC 5044 §8: "when the gap closes", the chain of lengths must meet the start that a
-            // marker gave.
+            // RFC 5044 §8: "when the gap closes", the lengths must meet the start that a marker
+            // gave.
             Look::Partial { end: Some(end) } if self.ahead.conflicts_with(start, end) => {
                 self.counters.marker_errors = self.counters.marker_errors.wrapping_add(1);
                 Err(FaultAt::at(MpaFault::Marker, start))
@@ -436,8 +392,7 @@ impl<T: Copy> FpduReceiver<T> {
         Ok(true)
     }
 
-    /// Delivers a placed FPDU and its placed successors if it is next in order. Otherwise remembers
-    /// its token until then. Releases its held bytes.
+    /// If it is next in order, with its placed successors; else keeps its token.
     #[inline(always)]
     fn complete_fpdu<S: FpduSink<Token = T>>(
         &mut self,
@@ -483,8 +438,7 @@ impl<T: Copy> FpduReceiver<T> {
                 Ok(Halt::Refuse { from })
             }
             Lead::Found(fpdu) => {
-                // First holds the bytes before the FPDU: if there is no room for them, nothing
-                // after them may be used.
+                // If there is no room for the bytes before it, nothing after them may be used.
                 if let Some(from) = self.hold_before(fpdu.start, slice, store) {
                     self.count_refusal();
                     return Ok(Halt::Refuse { from });
@@ -494,8 +448,7 @@ impl<T: Copy> FpduReceiver<T> {
         }
     }
 
-    /// Counts an FPDU with a right CRC and so many markers, once: where it is passed up or found to
-    /// be wrong.
+    /// Once for each FPDU with a right CRC: where it is passed up or found to be wrong.
     #[inline(always)]
     fn count_valid(&mut self, markers: usize) {
         let counters = &mut self.counters;

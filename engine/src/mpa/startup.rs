@@ -1,28 +1,12 @@
-//! Startup: the Request and the Reply that turn a TCP stream into an MPA connection.
-//!
-//! [`Initiator`] and [`Responder`] each own one side of the exchange, over any ordered stream of
-//! bytes in pieces of any size. They report the exact byte at which the exchange ends, and both
-//! sides derive the same terms ([`Negotiated`]). They keep no time: the owner drops a startup that
-//! exceeds [`MPA_REQUEST_TIMEOUT_NS`](crate::limits::MPA_REQUEST_TIMEOUT_NS) or
-//! [`MPA_REPLY_TIMEOUT_NS`](crate::limits::MPA_REPLY_TIMEOUT_NS).
-//!
-//! ```text
-//! initiator                                 responder
-//!   Initiator::new ── Request ──────────────▶ handle_bytes ─▶ PeerRequest
-//!   handle_bytes   ◀───────────── Reply ──── accept | reject
-//!   ReplyOutcome                              Negotiated
-//! ```
-//!
-//! # Peers from before the RFC
-//!
-//! Only a [`permissive`](StartupConfig::permissive) side also speaks revision 0, of the RDMA
-//! Consortium, with such peers. Drafts 05 to 08 of RFC 5044 are not distinguished: the known
-//! differences concern what a sender may do, not the bytes on the wire. Draft 05 lets a host ask
-//! for CRCs to be suppressed (MAY), the RFC discourages that (SHOULD NOT): C = 0 in both. Draft 06
-//! moved the rules for MPA-aware TCP to an appendix and made them non-normative.
-//!
-//! A peer that breaks the rules causes an [`MpaStartupError`]. The startup is then unusable and TCP
-//! is closed (RFC 5044 §7.1.2 (2), (3)).
+//! Startup: the Request and the Reply that turn a TCP stream into an MPA connection. [`Initiator`]
+//! and [`Responder`] each own one side of the exchange, over an ordered stream of bytes in pieces
+//! of any size. They keep no time: the owner drops a startup that exceeds
+//! [`MPA_REQUEST_TIMEOUT_NS`](crate::limits::MPA_REQUEST_TIMEOUT_NS) or
+//! [`MPA_REPLY_TIMEOUT_NS`](crate::limits::MPA_REPLY_TIMEOUT_NS). A peer that breaks the rules
+//! causes an [`MpaStartupError`]. The startup is then unusable and TCP is closed (RFC 5044 §7.1.2
+//! (2), (3)). Only a [`permissive`](StartupConfig::permissive) side also speaks revision 0, of the
+//! RDMA Consortium. Drafts 05 to 08 of RFC 5044 are not distinguished: the known differences
+//! concern what a sender may do, not the bytes on the wire.
 
 mod depth;
 mod fallback;
@@ -94,13 +78,11 @@ pub struct StartupConfig {
     // RFC 5044 §4.4: on, unless the administrator explicitly asks for off.
     pub crc: bool,
     /// As initiator: the revision to speak. As responder: the highest to accept.
-    ///
-    /// [`Rdmac`](Revision::Rdmac) makes this side act as an RNIC of the RDMA Consortium, which
-    /// speaks revision 0 only, with markers and CRCs.
+    /// [`Rdmac`](Revision::Rdmac) acts as an RNIC of the RDMA Consortium: revision 0 only, with
+    /// markers and CRCs.
     pub revision: Revision,
-    /// Work with RNICs of the RDMA Consortium too: a "permissive" RNIC of RFC 5044 Appendix C.
-    /// With such a peer markers are on in both directions and CRCs are on, and DDP and RDMAP have
-    /// version 0.
+    /// Work with RNICs of the RDMA Consortium too (a "permissive" RNIC of RFC 5044 Appendix C):
+    /// with markers in both directions, CRCs, and version 0 of DDP and RDMAP.
     pub permissive: bool,
     /// As initiator with revision 2: announce IRD and ORD to the peer and adapt to the peer's own.
     pub negotiate_depths: bool,
@@ -110,30 +92,24 @@ pub struct StartupConfig {
     pub peer_to_peer: bool,
     /// RTR messages this side can send as initiator, or take as responder. Not empty.
     pub rtr: RtrKinds,
-    /// As initiator: features to drop if a peer lacks them. The connection is then opened once more
-    /// ([`Retry`]).
+    /// As initiator: features to drop in another attempt if a peer lacks them ([`Retry`]).
     pub fallback: Fallback,
     /// As initiator: while the peer has sent nothing since its Reply, repeat an RDMA Write without
-    /// payload after the data sent. The first follows after
-    /// [`SILENCE_PROBE_AFTER_NS`](crate::limits::SILENCE_PROBE_AFTER_NS); the interval doubles each time.
-    ///
-    /// The peer profile "siw" needs this. That Linux driver, as responder, may leave an FPDU that
-    /// follows closely on its Reply unread until more bytes arrive. This side would then wait for
-    /// ever for the answer to that FPDU. Nothing in the Reply distinguishes siw from other peers;
-    /// to those the Write means nothing (RFC 6581 §9.2 opens connections with it).
+    /// payload, first after [`SILENCE_PROBE_AFTER_NS`](crate::limits::SILENCE_PROBE_AFTER_NS), then
+    /// at doubled intervals. The Linux driver siw, as responder, needs this: it may leave an FPDU
+    /// that follows closely on its Reply unread until more bytes arrive. Its Reply does not
+    /// distinguish it; to other peers the Write means nothing (RFC 6581 §9.2 opens connections with
+    /// it).
     pub silence_probe: bool,
-    /// Send and accept Sends and Writes with immediate data
-    /// ([`SendOp::SendImmediate`](crate::verbs::SendOp::SendImmediate),
-    /// [`SendOp::RdmaWriteImmediate`](crate::verbs::SendOp::RdmaWriteImmediate)) on connections
-    /// whose peer has this set too. No RFC defines them. This end announces the feature by a bit of
-    /// its startup frame that RFC 5044 §7.1.1 tells senders to leave 0 and receivers not to check:
-    /// as initiator to every peer, as responder to a peer that has announced it.
+    /// Send and accept Sends and Writes with immediate data on connections whose peer has this set
+    /// too. No RFC defines them. This end announces it by a bit of its startup frame that RFC 5044
+    /// §7.1.1 tells senders to leave 0 and receivers not to check: as initiator to every peer, as
+    /// responder to a peer that has announced it.
     pub immediates: bool,
 }
 
 impl Default for StartupConfig {
-    /// Revision 2 with depths negotiated, CRCs, no markers, client-server model, every fallback,
-    /// not permissive, no empty Writes for siw, no extension beyond the RFCs.
+    /// Revision 2 with depths negotiated, CRCs, no markers, client-server model, every fallback.
     fn default() -> Self {
         Self {
             markers: false,
@@ -176,8 +152,7 @@ pub struct Offer<'a> {
     pub private_data: &'a [u8],
     /// Inbound RDMA Reads and Atomics to accept at a time: 0 to [`READS_OUTSTANDING_MAX`].
     pub ird: u16,
-    /// Outbound RDMA Reads and Atomics wanted outstanding at a time: 0 to
-    /// [`READS_OUTSTANDING_MAX`].
+    /// Outbound Reads and Atomics wanted at a time: 0 to [`READS_OUTSTANDING_MAX`].
     pub ord: u16,
 }
 
@@ -233,7 +208,6 @@ pub struct Framing {
 }
 
 impl Framing {
-    /// Derives the framing from this side's settings and the flags of the peer's frame.
     fn agree(config: &StartupConfig, revision: Revision, markers: bool, crc: bool) -> Self {
         // RFC 5044 Appendix C.2.4, C.2.5: with an RNIC of the RDMA Consortium there are markers in
         // both directions and CRCs, whatever the IETF side has requested.
@@ -273,9 +247,7 @@ pub enum Rtr {
     Expect(RtrKinds),
 }
 
-/// One kind of RTR message.
-///
-/// It is emitted with an STag that is not 0, and causes no completion (RFC 6581 §4.4.2).
+/// A kind of RTR message: its STag is not 0; no completion (RFC 6581 §4.4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RtrKind {
     /// A Send without payload.
@@ -293,8 +265,7 @@ pub enum Progress<T> {
     NeedMore,
     /// The frame is complete.
     Done {
-        /// Bytes of the input that belong to the frame. Further bytes at this moment are a protocol
-        /// error of the peer ([`MpaStartupError::EarlyData`]).
+        /// Further ones are an error of the peer ([`MpaStartupError::EarlyData`]).
         // RFC 5044 §7.1.2 (2), (4): neither side may send between the Request and the Reply, nor
         // the responder between its Reply and the initiator's first FPDU.
         consumed: usize,
@@ -327,11 +298,8 @@ pub enum MpaStartupError {
 }
 
 impl MpaStartupError {
-    /// The framing of the Terminate message to send before TCP is closed.
-    ///
-    /// `None`: TCP is closed at once (RFC 5044 §8: an invalid startup frame).
-    // RFC 6581 §9.1, §9.2, RFC 5044 §7.1.2 (4): only an initiator can send one, after a valid
-    // Reply.
+    /// Framing of the Terminate before TCP is closed; `None`: closed at once (RFC 5044 §8).
+    // RFC 6581 §9.1, §9.2, RFC 5044 §7.1.2 (4): only from an initiator, after a valid Reply.
     // spec: MPA-8-3
     #[must_use]
     pub(crate) const fn terminates_in(&self) -> Option<Framing> {

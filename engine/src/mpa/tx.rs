@@ -1,7 +1,5 @@
-//! Framing: emits one ULPDU as one FPDU, as a sequence of runs and without touching the payload.
-//!
-//! The caller implements [`RunSink`]. In one pass in stream order it writes the inline bytes into a
-//! scratch buffer, records where payload must be gathered from, and feeds all of it to the CRC.
+//! Framing: emits one ULPDU as one FPDU, as a sequence of runs and without touching the payload. In
+//! one pass a [`RunSink`] writes the inline bytes, records the payload, and computes the CRC.
 
 use crate::limits::{MARKER_LEN, ULPDU_LEN_MAX};
 use crate::mpa::marker::{FpduLayout, LENGTH_LEN, MarkerGrid, pad_len};
@@ -9,23 +7,17 @@ use crate::types::StreamOffset;
 use crate::wire::ddp::TaggedHeader;
 use crate::wire::mpa::Marker;
 
-/// Limit of the leading bytes of a ULPDU given inline: DDP untagged header (18), RDMAP Atomic
-/// Request (52), rounded up.
+/// Longest inline front: DDP untagged header (18), RDMAP Atomic Request (52), rounded up.
 pub const INLINE_LEN_MAX: usize = 72;
 
-/// Receiver of the runs of an FPDU in stream order.
-///
-/// RFC 5044 §4.4: the CRC covers everything of the FPDU before it in stream order, markers
-/// included. So feeding every run to a CRC32c as it is emitted, before [`crc`](Self::crc), gives
-/// the right value.
+/// Receiver of the runs of an FPDU in stream order. RFC 5044 §4.4: the CRC covers everything before
+/// it in stream order, markers included: feed every run to a CRC32c as it is emitted.
 pub trait RunSink {
-    /// Takes bytes made by the layers: leading marker, length and ULPDU header; markers; pad. Never
-    /// empty.
+    /// Bytes made by the layers: leading marker, length and header; markers; pad. Never empty.
     fn inline(&mut self, octets: &[u8]);
     /// Takes `len` bytes (never 0) of the ULPDU's payload, `offset` bytes into that payload.
     fn payload(&mut self, offset: usize, len: usize);
-    /// Marks the place of the CRC field. Its value goes on the wire least significant byte first
-    /// (RFC 5044 §4.4).
+    /// Marks the place of the CRC field, least significant byte first (RFC 5044 §4.4).
     fn crc(&mut self);
 }
 
@@ -37,12 +29,9 @@ pub struct Fpdu<'a> {
 }
 
 impl<'a> Fpdu<'a> {
-    /// The FPDU at stream position `start` whose ULPDU is `header` (DDP and RDMAP header bytes)
-    /// followed by `payload_len` bytes of payload.
-    ///
-    /// # Panics
-    /// If `header` exceeds [`INLINE_LEN_MAX`], or the ULPDU is empty or exceeds [`ULPDU_LEN_MAX`]:
-    /// a bug of the caller (RFC 5044 §3: "DDP MUST NOT post more than 64768 octets").
+    /// The FPDU at stream position `start` whose ULPDU is `header` (DDP and RDMAP) and
+    /// `payload_len` bytes. Panics if `header` exceeds [`INLINE_LEN_MAX`], or the ULPDU is empty or
+    /// exceeds [`ULPDU_LEN_MAX`] (RFC 5044 §3: "DDP MUST NOT post more than 64768 octets").
     #[must_use]
     #[inline]
     pub fn new(
@@ -143,7 +132,6 @@ impl<'a> Fpdu<'a> {
         sink.crc();
     }
 
-    /// Writes ULPDU_Length and the inline part of the ULPDU. Returns their length.
     // spec: DDP-3-4
     #[inline]
     fn write_head(&self, head: &mut [u8]) -> usize {
@@ -153,8 +141,7 @@ impl<'a> Fpdu<'a> {
         head[..LENGTH_LEN].copy_from_slice(&ulpdu_len.to_be_bytes());
         let head_len = LENGTH_LEN + self.header.len();
         let room = &mut head[LENGTH_LEN..head_len];
-        // A copy of known length compiles to moves instead of a call. Almost every FPDU has this
-        // length.
+        // A copy of known length, as of almost every FPDU, compiles to moves instead of a call.
         match <&[u8; TaggedHeader::LEN]>::try_from(self.header) {
             Ok(header) => room.copy_from_slice(header),
             Err(_) => room.copy_from_slice(self.header),
@@ -168,12 +155,11 @@ impl<'a> Fpdu<'a> {
     }
 }
 
-/// The markers of one FPDU that are still to be emitted.
 struct Markers {
     layout: FpduLayout,
     index: usize,
     count: usize,
-    /// Index of the FPDU byte directly after the next marker; `usize::MAX` if no marker is left.
+    /// `usize::MAX` if no marker is left.
     next_octet: usize,
 }
 
@@ -185,7 +171,6 @@ impl Markers {
         Self { layout, index: 0, count, next_octet }
     }
 
-    /// The next marker's bytes.
     #[inline]
     fn take(&mut self) -> [u8; MARKER_LEN] {
         let marker = Marker { fpduptr: self.layout.fpduptr(self.index) };

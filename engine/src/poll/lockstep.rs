@@ -5,10 +5,8 @@ use urnic_netdev::Device;
 use crate::poll::Poller;
 use crate::time::Instant;
 
-/// Two pollers whose devices are the ends of a link with a virtual clock.
-///
-/// Time does not pass while frames move, and jumps to the next event when nothing moves. Equal
-/// seeds therefore give equal runs, on any machine.
+/// Two pollers whose devices are the ends of a link with a virtual clock. Time does not pass while
+/// frames move, and jumps to the next event then: equal seeds give equal runs.
 #[derive(Debug)]
 pub struct Lockstep<A, B> {
     /// One end.
@@ -24,10 +22,7 @@ impl<A: Device, B: Device> Lockstep<A, B> {
         Self { a, b, now: Instant::ZERO }
     }
 
-    /// Sets the clock to `now` before the first step.
-    ///
-    /// Initial sequence numbers follow the clock: a test that needs one of them near its wrap
-    /// starts at the time that gives it.
+    /// Sets the clock before the first step. Initial sequence numbers follow the clock.
     #[must_use]
     pub const fn starting_at(mut self, now: Instant) -> Self {
         self.now = now;
@@ -40,8 +35,8 @@ impl<A: Device, B: Device> Lockstep<A, B> {
         self.now
     }
 
-    /// Polls both ends once. If there was nothing to do, advances the clock to the next event.
-    /// Returns false if there is no event: nothing ever happens again without new work.
+    /// Polls both ends once. If idle, advances the clock to the next event; returns false without
+    /// one.
     pub fn step(&mut self) -> bool {
         self.step_within(Instant::from_nanos(u64::MAX))
     }
@@ -66,8 +61,7 @@ impl<A: Device, B: Device> Lockstep<A, B> {
         }
     }
 
-    /// Runs until `done` returns true; returns false if the link fell silent or `deadline` passed
-    /// first.
+    /// Runs until `done`; returns false if the link fell silent or `deadline` passed first.
     pub fn run_until(
         &mut self,
         deadline: Instant,

@@ -1,6 +1,4 @@
-//! The bare loop: a port and its device, run by the caller.
-//!
-//! [`Poller`] moves frames between a [`Port`] and a [`Device`] at a time that the caller supplies.
+//! The bare loop: [`Poller`] runs a port and its device at a time that the caller supplies.
 //! [`Lockstep`] runs two of them on one virtual clock.
 
 mod lockstep;
@@ -16,14 +14,12 @@ use crate::time::Instant;
 
 /// Most frames received from a device before the answers are sent.
 pub const RECEIVE_BURST: usize = 64;
-/// Bytes received after which the answers are sent. The acknowledgment of the first frame opens the
-/// sender's window: 64 super-frames are 4 MiB, more than a sender has in flight, and it would be
-/// idle until the last of them is placed.
+/// Bytes received after which the answers are sent: the acknowledgment of the first frame opens the
+/// sender's window. 64 super-frames are 4 MiB, more than a sender has in flight.
 pub const RECEIVE_BYTES: usize = 256 << 10;
 /// Frames received from a device before their length is known.
 const RECEIVE_PORTION: usize = 4;
-/// Most frames sent to a device at once. Small enough that their payload is still in the cache when
-/// the other end, or the kernel, reads it.
+/// Most frames sent to a device at once: their payload is still in the cache when it is read.
 const TRANSMIT_BURST: usize = 64;
 
 /// A port and its device, polled by the caller.
@@ -47,14 +43,12 @@ impl<D: Device> Poller<D> {
         self.receive(now) + self.transmit(now)
     }
 
-    /// Runs the first half of [`poll`](Self::poll): receives frames that have arrived, and runs
-    /// timers.
+    /// Runs the first half of [`poll`](Self::poll): receives frames and runs timers.
     pub fn receive(&mut self, now: Instant) -> usize {
         let now_ns = now.as_nanos();
         let Self { port, device } = self;
         let received = port.handle_burst(now, |sink| receive_burst(device, now_ns, sink));
-        // A device learns changes of its interface while it receives: the port applies them at
-        // once.
+        // A device learns changes of its interface while it receives: applied at once.
         port.handle_link(now, device.link_up());
         port.set_capabilities(now, device.capabilities());
         if port.poll_timeout().is_some_and(|at| at <= now) {
@@ -87,8 +81,7 @@ impl<D: Device> Poller<D> {
     }
 }
 
-/// Receives frames from a device until it has none left, or until [`RECEIVE_BURST`] or
-/// [`RECEIVE_BYTES`].
+/// Until the device has no frames left, or until [`RECEIVE_BURST`] or [`RECEIVE_BYTES`].
 fn receive_burst(
     device: &mut impl Device,
     now_ns: u64,

@@ -12,7 +12,6 @@ use crate::stream::carrier::OwnTcp;
 use crate::tcp::{self, SynRefusal};
 use crate::time::Instant;
 
-/// Result of a segment for no connection.
 pub(super) enum Claim {
     /// It opened a connection.
     Opened(u32),
@@ -20,13 +19,11 @@ pub(super) enum Claim {
     Redeemed(u32),
     /// It was answered, or needs no answer.
     Done,
-    /// It is for the host stack.
     Host,
 }
 
 impl Port {
-    /// Processes a segment for no connection: opens a connection if it is a SYN for a listener, or
-    /// returns a listener's cookie.
+    /// Opens a connection for a SYN for a listener, or for a returned cookie.
     #[inline(never)]
     pub(super) fn handle_unclaimed(
         &mut self,
@@ -36,8 +33,8 @@ impl Port {
         opened: &Opened<'_>,
     ) -> Claim {
         // RFC 9293 §3.9.2.3 (MUST-57): "MUST silently discard an incoming SYN segment that is
-        // addressed to a broadcast or multicast address". RFC 1122 §3.2.1.3: such an address is no
-        // valid source either.
+        // addressed to a broadcast or multicast address". RFC 1122 §3.2.1.3: nor is such a source
+        // valid.
         let ends = [tuple.local().ip(), tuple.remote().ip()];
         if !ends.into_iter().all(|end| self.config.is_unicast(end)) {
             self.drop_frame(FrameDrop::Malformed);
@@ -62,8 +59,7 @@ impl Port {
         }
     }
 
-    /// Takes a half-open slot of the listener for a SYN. If none is free, connections that the same
-    /// burst established or closed release theirs first.
+    /// Connections that the same burst established or closed release their half-open slots.
     fn admit(&mut self, tuple: &Tuple, header: &tcp::Header) -> Result<BacklogSlot, SynRefusal> {
         tcp::check_syn(header)?;
         let (local, source) = (tuple.local(), tuple.remote().ip());
@@ -93,7 +89,7 @@ impl Port {
             .map_or_else(|claim| claim, Claim::Opened)
     }
 
-    /// Adds a connection of a listener; its slot in the backlog is already taken.
+    /// The connection's slot in the backlog is already taken.
     fn accept_connection(
         &mut self,
         now: Instant,
@@ -114,8 +110,7 @@ impl Port {
                 return Err(if elsewhere { Claim::Done } else { Claim::Host });
             }
         };
-        // The source MAC of a frame from beyond a router does not identify the next hop: it is not
-        // learned.
+        // The source MAC of a frame from beyond a router does not identify the next hop.
         let next_hop = self.config.next_hop(remote.ip());
         if let Some(mac) = opened.source_mac()
             && next_hop == remote.ip()
@@ -169,8 +164,7 @@ impl Port {
     ) -> Claim {
         let ends = self.cookie_ends(&tuple);
         let config = self.tcp_config(ends.remote.ip());
-        // No reset for a segment without a valid cookie: it may be the second segment of a peer
-        // whose first one was lost and will be retransmitted.
+        // No reset without a valid cookie: a peer's first segment may have been lost.
         let Some(tcp) = self.listeners.cookies.redeem(now, &config, header, &ends) else {
             return Claim::Done;
         };

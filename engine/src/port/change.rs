@@ -10,7 +10,6 @@ use crate::port::host::LeaseChange;
 use crate::port::{Port, PortEvent, TRACE};
 use crate::time::Instant;
 
-/// State of the report that DHCP has not given an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum LeaseWatch {
     /// Nothing to report: the port has an address, or does not use DHCP.
@@ -28,17 +27,15 @@ impl LeaseWatch {
     }
 }
 
-/// Returns true if the device completes the CRCs of FPDUs. It must complete checksums, too: they
-/// cover the CRCs.
+/// A device that completes the CRCs of FPDUs must complete checksums, too: they cover the CRCs.
 pub(super) const fn leaves_digests(capabilities: &Capabilities) -> bool {
     capabilities.tx_digest && capabilities.tx_checksum
 }
 
 impl Port {
     /// Reports that the device's link is up or down. Connections wait for its return as long as
-    /// their user timeout allows, and then retransmit at once what was lost.
-    ///
-    /// A call without a change costs nothing.
+    /// their user timeout allows, and then retransmit at once what was lost. Costs nothing without
+    /// a change.
     pub fn handle_link(&mut self, now: Instant, up: bool) {
         if up == self.interface.link_up {
             return;
@@ -56,10 +53,8 @@ impl Port {
         self.host.touch();
     }
 
-    /// Reports changed capabilities of the device, such as its MTU. Connections follow at once. The
-    /// medium cannot change.
-    ///
-    /// A call without a change costs nothing.
+    /// Reports changed capabilities of the device, such as its MTU; the medium cannot change. Costs
+    /// nothing without a change.
     pub fn set_capabilities(&mut self, now: Instant, capabilities: Capabilities) {
         if capabilities == self.interface.capabilities {
             return;
@@ -82,7 +77,6 @@ impl Port {
         }
     }
 
-    /// Applies a change of the DHCP lease, if there is one.
     pub(super) fn apply_lease_change(&mut self) {
         let Some(lease_change) = self.host.apply_lease_change() else { return };
         let lost = self.config.ipv4.take();
@@ -108,7 +102,6 @@ impl Port {
         }
     }
 
-    /// Reports that no lease has been given for a long time.
     pub(super) fn watch_lease(&mut self, now: Instant) {
         self.lease_watch = match self.lease_watch {
             _ if !self.config.dhcp || self.config.ipv4.is_some() => LeaseWatch::Quiet,
@@ -122,8 +115,7 @@ impl Port {
         };
     }
 
-    /// Ends all connections of an address whose lease has ended: the address is not used any
-    /// longer, not even for a reset (RFC 2131 §4.4.5).
+    /// The address is not used any longer, not even for a reset (RFC 2131 §4.4.5).
     pub(super) fn abandon_address(&mut self, address: IpAddr) {
         for slot in self.connections.slots() {
             let connection = &mut self.connections[slot];

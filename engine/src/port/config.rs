@@ -13,8 +13,7 @@ use crate::tcp;
 pub struct PortConfig {
     /// Ethernet address.
     pub mac: [u8; 6],
-    /// Interface identifier of the link-local IPv6 address, on devices whose link addresses are no
-    /// Ethernet addresses; `None` makes it from `mac`.
+    /// Interface identifier of the link-local IPv6 address; `None` makes it from `mac`.
     pub interface_identifier: Option<u64>,
     /// IPv4 address and prefix length.
     pub ipv4: Option<(Ipv4Addr, u8)>,
@@ -24,32 +23,29 @@ pub struct PortConfig {
     pub gateway_v4: Option<Ipv4Addr>,
     /// Router for IPv6 destinations outside the prefix.
     pub gateway_v6: Option<Ipv6Addr>,
-    /// Ask for an IPv4 address and router by DHCP (RFC 2131). They replace `ipv4` and `gateway_v4`,
-    /// and are removed when the lease ends. A device without link addresses
-    /// ([`Medium::Ip`](urnic_netdev::Medium::Ip)) gets no lease.
+    /// Ask for an IPv4 address and router by DHCP (RFC 2131), which replace `ipv4` and `gateway_v4`
+    /// for the lease. A device without link addresses ([`Medium::Ip`](urnic_netdev::Medium::Ip))
+    /// gets none.
     pub dhcp: bool,
-    /// The port's 802.1Q VLAN: frames carry its tag, frames of others are dropped. Without a VLAN,
-    /// frames are sent untagged, and accepted if they are untagged or carry only a priority.
+    /// The port's 802.1Q VLAN: frames carry its tag, frames of others are dropped. `None`: frames
+    /// are sent untagged, and accepted if they are untagged or carry only a priority.
     pub vlan: Option<VlanId>,
-    /// Smallest MTU of an IPv4 path that an ICMP message or timeouts can set, in bytes, at least
-    /// 68. So a forged message cannot force tiny segments (RFC 5044 §9.1). IPv6 has 1280.
+    /// Smallest MTU of an IPv4 path that ICMP or timeouts can set, in bytes, at least 68: a forged
+    /// message cannot force tiny segments (RFC 5044 §9.1). IPv6 has 1280.
     pub path_mtu_min: usize,
     /// TCP settings.
     pub tcp: tcp::Config,
     /// Place FPDUs that arrive ahead of others at once, on optimized connections.
     pub out_of_order_placement: bool,
     /// Blocks of [`PIECE_BLOCK_LEN`](crate::limits::PIECE_BLOCK_LEN) bytes that connections share
-    /// for bytes far beyond a gap, at most [`PIECE_BLOCKS_MAX`]. In addition, each connection may
-    /// hold the next FPDU ([`NEAR_PAGES`](crate::mpa::pieces::NEAR_PAGES)).
+    /// for bytes far beyond a gap, at most [`PIECE_BLOCKS_MAX`].
     pub piece_blocks: usize,
     /// Most connections of the port at a time, not counting those in TIME-WAIT; at most
-    /// [`CONNECTIONS_MAX`](crate::limits::CONNECTIONS_MAX). Another connection is refused; one that
-    /// a peer opens is closed.
+    /// [`CONNECTIONS_MAX`](crate::limits::CONNECTIONS_MAX). Further ones are refused or closed.
     pub connections_max: usize,
     /// Most connections in TIME-WAIT that the port keeps, of 256 bytes each, at most
-    /// [`TIME_WAIT_MAX`](crate::limits::TIME_WAIT_MAX); beyond that the oldest one ends early. With
-    /// 0 none is kept: TCP ports are reused while old segments of theirs may still be in the
-    /// network.
+    /// [`TIME_WAIT_MAX`](crate::limits::TIME_WAIT_MAX); then the oldest ends early. With 0 TCP
+    /// ports are reused while old segments of theirs may still be in the network.
     pub time_wait_max: usize,
     /// Durations of the timers of a connection's life.
     pub life: LifeTimes,
@@ -58,8 +54,7 @@ pub struct PortConfig {
 }
 
 impl PortConfig {
-    /// A port with one IPv4 address in a /24 and a locally administered Ethernet address made
-    /// from it.
+    /// One IPv4 address in a /24, and a locally administered Ethernet address made from it.
     #[must_use]
     pub fn for_ipv4(address: Ipv4Addr) -> Self {
         let [a, b, c, d] = address.octets();
@@ -89,8 +84,7 @@ impl PortConfig {
         Self { mac, ipv4: None, dhcp: true, ..Self::for_ipv4(Ipv4Addr::UNSPECIFIED) }
     }
 
-    /// The port's link-local IPv6 address, made from its interface identifier or its Ethernet
-    /// address (RFC 4291 §2.5.6 and appendix A).
+    /// The port's link-local IPv6 address (RFC 4291 §2.5.6 and appendix A).
     #[must_use]
     pub const fn link_local(&self) -> Ipv6Addr {
         if let Some(identifier) = self.interface_identifier {
@@ -101,7 +95,6 @@ impl PortConfig {
         Ipv6Addr::from_octets([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
     }
 
-    /// Returns the port's address to reach `remote` from.
     pub(crate) fn address_for(&self, remote: IpAddr) -> Option<IpAddr> {
         match remote {
             IpAddr::V4(_) => self.ipv4.map(|(address, _)| IpAddr::V4(address)),
@@ -112,12 +105,10 @@ impl PortConfig {
         }
     }
 
-    /// Returns true if the address is the port's.
     pub(crate) fn owns(&self, address: IpAddr) -> bool {
         self.address_for(address) == Some(address)
     }
 
-    /// Returns true if the Ethernet frame is for this port, or multicast.
     #[inline]
     pub(crate) fn is_link_destination(&self, frame: &[u8]) -> bool {
         frame.first_chunk().is_none_or(|to: &[u8; 6]| *to == self.mac || to[0] & 1 != 0)
@@ -139,7 +130,6 @@ impl PortConfig {
             && !is_of_subnet
     }
 
-    /// Returns the neighbour through which `remote` is reached.
     pub(crate) fn next_hop(&self, remote: IpAddr) -> IpAddr {
         match remote {
             IpAddr::V4(to) => match (self.ipv4, self.gateway_v4) {
@@ -167,14 +157,12 @@ impl PortConfig {
         }
     }
 
-    /// TCP settings for a connection to `remote` over a device with this MTU.
     pub(crate) fn tcp_for(&self, remote: IpAddr, mtu: usize) -> tcp::PathConfig {
         let ip_header_len = if remote.is_ipv4() { 20 } else { 40 };
         let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
         tcp::PathConfig::new(self.tcp, mtu, ip_header_len)
     }
 
-    /// Returns the rules for received FPDUs on a connection with this lower layer.
     pub(crate) fn rx_policy(&self, lower_layer: LowerLayer) -> RxPolicy {
         let out_of_order = self.out_of_order_placement && lower_layer == LowerLayer::Optimized;
         RxPolicy { out_of_order, ..RxPolicy::default() }
@@ -213,8 +201,7 @@ pub enum LowerLayer {
     /// TCP segments are cut at FPDUs, and segments pass up in any order (RFC 5044 Appendix A).
     #[default]
     Optimized,
-    /// TCP is a byte stream: FPDUs begin anywhere in segments, bytes pass up in order only (RFC
-    /// 5044 §5).
+    /// TCP is a byte stream: FPDUs begin anywhere, bytes pass up in order only (RFC 5044 §5).
     Layered,
 }
 
@@ -236,20 +223,19 @@ pub struct ListenParams {
     pub startup: StartupConfig,
     /// Use of TCP by MPA.
     pub lower_layer: LowerLayer,
-    /// Most connections that are half open at a time, up to [`LISTEN_BACKLOG_MAX`]; twice as many
-    /// established ones may wait for their startup. A larger backlog is also the number that may
-    /// wait, up to [`LISTEN_REQUESTED_MAX`](crate::limits::LISTEN_REQUESTED_MAX).
-    /// [`Backlog`](crate::tcp::Backlog) describes the eviction beyond that.
+    /// Most half-open connections, up to [`LISTEN_BACKLOG_MAX`]; twice as many established ones may
+    /// wait for their startup. A larger backlog is also the number that may wait, up to
+    /// [`LISTEN_REQUESTED_MAX`](crate::limits::LISTEN_REQUESTED_MAX).
+    /// [`Backlog`](crate::tcp::Backlog) evicts further ones.
     pub backlog: usize,
     /// Leave accepted connections in streaming mode; MPA is started on them later.
     pub delayed: bool,
-    /// Times of keep-alive probes on the connections; `None` for those of [`PortConfig::tcp`], and
-    /// for no probes over the kernel's TCP.
+    /// Keep-alive probes on the connections; `None` for those of [`PortConfig::tcp`], and for no
+    /// probes over the kernel's TCP.
     pub keepalive: Option<tcp::KeepAliveTimes>,
     /// If true, a listener at `::` takes only IPv6; another listener may take IPv4.
     pub only_ipv6: bool,
-    /// Type of service and traffic class of the connections, over the kernel's TCP; a port uses one
-    /// value for all.
+    /// Type of service of the connections, over the kernel's TCP; a port uses one value for all.
     pub traffic_class: Option<u8>,
 }
 

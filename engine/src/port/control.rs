@@ -1,5 +1,4 @@
-//! Calls of an application: to listen, and to start, accept, close and inspect connections. `open`
-//! has the calls that open connections.
+//! Calls of an application: to listen, and to start, accept, close and inspect connections.
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -18,10 +17,7 @@ use crate::time::Instant;
 use crate::verbs::Qp;
 
 impl Port {
-    /// Listens on a TCP port at all addresses of the port.
-    ///
-    /// # Errors
-    /// [`PortError::PortTaken`].
+    /// Listens on a TCP port at all addresses; fails with [`PortError::PortTaken`].
     pub fn listen(&mut self, tcp_port: u16, params: ListenParams) -> Result<(), PortError> {
         let local = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), tcp_port);
         self.add_listener(local, params)
@@ -29,11 +25,8 @@ impl Port {
 
     /// Listens at an address of the port; returns the address with its TCP port. The unspecified
     /// address of a family means all addresses of that family that the port has or will have (from
-    /// DHCP, for example), and `::` those of both families, as with the kernel's sockets. With TCP
-    /// port 0 the port chooses one.
-    ///
-    /// # Errors
-    /// [`PortError::NoSuchAddress`], [`PortError::PortTaken`], [`PortError::Exhausted`].
+    /// DHCP, for example), and `::` those of both families. With TCP port 0 the port chooses one.
+    /// Errors: [`PortError::NoSuchAddress`], [`PortError::PortTaken`], [`PortError::Exhausted`].
     pub fn listen_at(
         &mut self,
         local: SocketAddr,
@@ -70,16 +63,12 @@ impl Port {
         self.listeners.remove_tcp_port(tcp_port);
     }
 
-    /// Stops listening at this address, as [`listen_at`](Self::listen_at) returned it. Existing
-    /// connections stay.
+    /// Stops listening at an address from [`listen_at`](Self::listen_at). Connections stay.
     pub fn unlisten_at(&mut self, local: SocketAddr) {
         self.listeners.remove(canonical(local));
     }
 
-    /// Starts MPA as initiator on a connection in streaming mode.
-    ///
-    /// # Errors
-    /// See [`PortError`].
+    /// Starts MPA as initiator on a connection in streaming mode. Errors: see [`PortError`].
     pub fn start_initiator(
         &mut self,
         now: Instant,
@@ -94,17 +83,13 @@ impl Port {
         Ok(())
     }
 
-    /// Makes work posted to `qp` wake this connection.
     fn attach(&mut self, id: ConnectionId, qp: &Qp) {
         qp.attach(&self.doorbell, id.slot);
         self.connections.wake(id.slot);
     }
 
-    /// Starts MPA as responder on a connection in streaming mode. Sends `last_message` before it
-    /// waits for the peer's Request (RFC 5044 §7.1.5).
-    ///
-    /// # Errors
-    /// See [`PortError`].
+    /// Starts MPA as responder on a connection in streaming mode, after sending `last_message` (RFC
+    /// 5044 §7.1.5). Errors: see [`PortError`].
     pub fn start_responder(
         &mut self,
         now: Instant,
@@ -119,20 +104,14 @@ impl Port {
         Ok(())
     }
 
-    /// Sends bytes in streaming mode, before MPA is started.
-    ///
-    /// # Errors
-    /// See [`PortError`].
+    /// Sends bytes in streaming mode, before MPA is started. Errors: see [`PortError`].
     pub fn send_streaming(&mut self, id: ConnectionId, octets: &[u8]) -> Result<(), PortError> {
         self.connection_mut(id)?.carrier.stream.send_streaming(octets)?;
         self.connections.wake(id.slot);
         Ok(())
     }
 
-    /// Reads bytes received in streaming mode; returns their number.
-    ///
-    /// # Errors
-    /// [`PortError::NoConnection`].
+    /// Reads bytes received in streaming mode. Fails with [`PortError::NoConnection`].
     pub fn receive_streaming(
         &mut self,
         id: ConnectionId,
@@ -161,8 +140,7 @@ impl Port {
         self.doorbell.disarm(waker);
     }
 
-    /// Returns true if a connection or the host stack may have something to send that the device
-    /// had no room for.
+    /// Returns true if something may be left to send for which the device had no room.
     #[must_use]
     pub fn has_ready(&self) -> bool {
         self.interface.refused.waits()
@@ -172,10 +150,7 @@ impl Port {
     }
 
     /// Accepts a peer's Request ([`StreamEvent::Request`](crate::stream::StreamEvent::Request))
-    /// with `qp`.
-    ///
-    /// # Errors
-    /// See [`PortError`].
+    /// with `qp`. Errors: see [`PortError`].
     pub fn accept(
         &mut self,
         id: ConnectionId,
@@ -188,29 +163,23 @@ impl Port {
         Ok(())
     }
 
-    /// Refuses a peer's Request. The TCP connection stays open in streaming mode
-    /// (RFC 5044 §7.1.2 (6)): [`disconnect`](Self::disconnect) ends it.
-    ///
-    /// # Errors
-    /// See [`PortError`].
+    /// Refuses a peer's Request. The TCP connection stays open in streaming mode (RFC 5044 §7.1.2
+    /// (6)): [`disconnect`](Self::disconnect) ends it. Errors: see [`PortError`].
     pub fn reject(&mut self, id: ConnectionId, offer: &Offer<'_>) -> Result<(), PortError> {
         self.connection_mut(id)?.carrier.stream.reject(offer)?;
         self.connections.after_input(id.slot);
         Ok(())
     }
 
-    /// Closes a connection in order: work posted so far is completed first.
-    ///
-    /// # Errors
-    /// [`PortError::NoConnection`].
+    /// Closes a connection after the work posted so far. Fails with [`PortError::NoConnection`].
     pub fn disconnect(&mut self, id: ConnectionId) -> Result<(), PortError> {
         self.connection_mut(id)?.carrier.stream.close();
         self.connections.after_input(id.slot);
         Ok(())
     }
 
-    /// Returns true if the peer of a connection has acknowledged all that this end sent, and its
-    /// close: nothing is lost if the port is dropped now.
+    /// Returns true if the peer has acknowledged all that this end sent, and its close: nothing is
+    /// lost if the port is dropped now.
     #[must_use]
     pub fn is_end_acknowledged(&self, id: ConnectionId) -> bool {
         self.connection(id).is_ok_and(|connection| {
@@ -221,9 +190,9 @@ impl Port {
         })
     }
 
-    /// Detaches `qp` from its connection, if it has one at this port. After the return no memory
-    /// that `qp` refers to is read or written. Work that had not completed fails; bytes that were
-    /// sent are delivered, and the connection closes in order.
+    /// Detaches `qp` from its connection at this port. After the return no memory that `qp` refers
+    /// to is read or written. Work that had not completed fails; bytes that were sent are
+    /// delivered, and the connection closes in order.
     pub fn release_qp(&mut self, qp: &Qp) {
         let is_its = |connection: &PortConnection| {
             connection.carrier.stream.qp().is_some_and(|own| Arc::ptr_eq(own, &qp.shared))
@@ -239,11 +208,8 @@ impl Port {
         }
     }
 
-    /// Turns keep-alive probes of a connection on or off (RFC 9293 MUST-24). Without a call,
-    /// [`ListenParams`] or else the port's TCP configuration decides.
-    ///
-    /// # Errors
-    /// [`PortError::NoConnection`].
+    /// Turns keep-alive probes of a connection on or off (RFC 9293 MUST-24), else [`ListenParams`]
+    /// or the port's TCP configuration decides. Fails with [`PortError::NoConnection`].
     pub fn set_keepalive(
         &mut self,
         now: Instant,
@@ -255,8 +221,7 @@ impl Port {
         Ok(())
     }
 
-    /// Ends a connection at once with a RST. A connection that both ends have closed is left alone
-    /// (RFC 9293 §3.6.1, MUST-13).
+    /// Ends a connection with a RST, unless both ends have closed (RFC 9293 §3.6.1, MUST-13).
     pub fn abort(&mut self, id: ConnectionId) {
         if let Ok(connection) = self.connection_mut(id)
             && !connection.is_in_time_wait()
@@ -269,18 +234,12 @@ impl Port {
         }
     }
 
-    /// The largest IP datagram that a connection's segments are cut for now, in bytes.
-    ///
-    /// # Errors
-    /// [`PortError::NoConnection`].
+    /// The largest IP datagram sent for now. Fails with [`PortError::NoConnection`].
     pub fn path_mtu(&self, id: ConnectionId) -> Result<usize, PortError> {
         Ok(self.connection(id)?.path.current())
     }
 
-    /// The counters of a connection.
-    ///
-    /// # Errors
-    /// [`PortError::NoConnection`].
+    /// The counters of a connection. Fails with [`PortError::NoConnection`].
     pub fn counters(&self, id: ConnectionId) -> Result<ConnectionCounters, PortError> {
         Ok(self.connection(id)?.counters())
     }

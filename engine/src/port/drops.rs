@@ -7,8 +7,7 @@ use std::ops::AddAssign;
 pub struct PortCounters {
     /// Frames dropped before any connection received them.
     pub drops: PortDrops,
-    /// Bytes of frames that were in several fragments of the device's memory and were copied
-    /// together, because they could not be passed up in place.
+    /// Bytes of frames that were copied together, because they could not be passed up in place.
     pub rx_bytes_gathered: u64,
     /// IP datagrams reassembled from fragments.
     pub reassembled: u64,
@@ -18,14 +17,13 @@ pub struct PortCounters {
     pub cookies_sent: u64,
     /// Connections opened by a returned cookie.
     pub cookies_redeemed: u64,
-    /// Times that a stalled connection gave up bytes far beyond a gap, because another connection
-    /// needed the room. The bytes were not acknowledged, and the peer retransmits them.
+    /// Times that a stalled connection gave up bytes far beyond a gap for another one.
     pub pieces_reclaimed: u64,
     /// Connections reset because others needed their slot in a backlog (RFC 5042 §6.4.2).
     pub backlog_evicted: u64,
-    /// Connections in TIME-WAIT that ended early: there were more than
-    /// [`PortConfig::time_wait_max`](crate::port::PortConfig::time_wait_max), or their TCP port was
-    /// needed.
+    /// Connections in TIME-WAIT that ended early: for
+    /// [`PortConfig::time_wait_max`](crate::port::PortConfig::time_wait_max), or for their TCP
+    /// port.
     pub time_wait_recycled: u64,
     /// Frames for connections of other queues of the interface.
     pub handed_over: u64,
@@ -50,8 +48,8 @@ pub struct PortDrops {
     pub icmp: u64,
     /// Frames for other queues of the interface, which did not keep up.
     pub handover: u64,
-    /// Frames of no connection beyond
-    /// [`CONNECTIONLESS_PER_SECOND_MAX`](crate::limits::CONNECTIONLESS_PER_SECOND_MAX): a flood.
+    /// Frames beyond
+    /// [`CONNECTIONLESS_PER_SECOND_MAX`](crate::limits::CONNECTIONLESS_PER_SECOND_MAX).
     pub excess: u64,
 }
 
@@ -80,31 +78,20 @@ impl AddAssign for PortDrops {
     }
 }
 
-/// Reason to drop a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameDrop {
-    /// See [`PortDrops::malformed`].
     Malformed,
-    /// See [`PortDrops::ip_checksum`].
     IpChecksum,
-    /// See [`PortDrops::tcp_checksum`].
     TcpChecksum,
-    /// See [`PortDrops::fragments`].
     Fragment,
-    /// See [`PortDrops::vlan`].
     Vlan,
-    /// See [`PortDrops::foreign`].
     Foreign,
-    /// See [`PortDrops::icmp`].
     Icmp,
-    /// See [`PortDrops::handover`].
     Handover,
-    /// See [`PortDrops::excess`].
     Excess,
 }
 
 impl PortDrops {
-    /// Counts a dropped frame; returns how many were dropped for this reason.
     pub(crate) const fn count(&mut self, reason: FrameDrop) -> u64 {
         let counter = match reason {
             FrameDrop::Malformed => &mut self.malformed,

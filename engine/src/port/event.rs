@@ -5,17 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 use crate::port::connections::connection::{ConnectionCounters, ConnectionId};
 use crate::stream::{PhaseError, StreamEvent};
 
-/// An event of a port.
-///
-/// Exhaustive on purpose: an application that runs a port itself must handle each kind.
+/// An event of a port. Exhaustive on purpose: an application must handle each kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortEvent {
     /// A peer has opened a connection to a listener; MPA has not started yet.
     Incoming {
         /// The new connection.
         connection: ConnectionId,
-        /// The address of the listener, as [`Port::listen_at`](crate::port::Port::listen_at)
-        /// returned it.
+        /// The listener's address, from [`Port::listen_at`](crate::port::Port::listen_at).
         listener: SocketAddr,
         /// The local address of the connection.
         local: SocketAddr,
@@ -44,14 +41,12 @@ pub enum PortEvent {
         /// Prefix length of its network.
         prefix_len: u8,
     },
-    /// The lease of an address has ended, or DHCP has given another. Connections of the lost
-    /// address are over.
+    /// The lease of an address has ended or changed. Connections of the lost address are over.
     AddressLost {
         /// The address.
         address: IpAddr,
     },
-    /// No DHCP server has given an address for
-    /// [`ADDRESS_PATIENCE_NS`](crate::limits::ADDRESS_PATIENCE_NS). The port keeps asking.
+    /// No DHCP server has answered for [`ADDRESS_PATIENCE_NS`](crate::limits::ADDRESS_PATIENCE_NS).
     AddressOverdue,
     /// The device's link is down. Connections wait for its return.
     LinkDown,
@@ -69,8 +64,7 @@ pub enum PortError {
     /// The port has no address of the peer's family.
     #[error("the port has no address of the same family as {0}")]
     NoAddress(IpAddr),
-    /// DHCP was asked for an address and has not given one yet; see
-    /// [`PortEvent::AddressAcquired`].
+    /// DHCP was asked for an address and has not given one yet; see [`PortEvent::AddressAcquired`].
     #[error("DHCP has not given the port an IPv4 address yet, so that it cannot reach {0}")]
     AddressPending(IpAddr),
     /// The port does not have that address.

@@ -1,10 +1,8 @@
-//! Limit on frames of no connection that a port processes.
-//!
-//! A frame of a connection takes a fraction of a microsecond. A SYN or a neighbour query takes
-//! several: the look-up finds nothing, and the answer is a frame of its own. Any host that reaches
-//! the port can send them at the rate of the link. Beyond a limit the port drops them after the
-//! look-up. So connections get the rest of the processor's time, and the port takes frames fast
-//! enough that the device need not drop any. The device could not spare the frames of connections.
+//! Limit on frames of no connection. A frame of a connection takes a fraction of a microsecond; a
+//! SYN or a neighbour query takes several, for a look-up in vain and an answer, and any host can
+//! send them at the rate of the link. Beyond the limit they are dropped after the look-up:
+//! connections get the rest of the time, and the device need not drop frames, which it could not
+//! choose.
 
 use crate::limits::{CONNECTIONLESS_BURST_MAX, CONNECTIONLESS_PER_SECOND_MAX};
 use crate::time::Instant;
@@ -20,20 +18,17 @@ pub(super) enum Connectionless {
     Fragment,
 }
 
-/// One token bucket for each kind of frames of no connection.
 #[derive(Debug, Default)]
 pub(super) struct Allowances([Allowance; 3]);
 
 impl Allowances {
-    /// Takes a token for one frame; returns false if the frame must be dropped.
     pub(super) fn take(&mut self, now: Instant, kind: Connectionless) -> bool {
         self.0[kind as usize].take(now)
     }
 }
 
-/// Time per token.
 const FRAME_NS: u64 = 1_000_000_000 / CONNECTIONLESS_PER_SECOND_MAX;
-/// Time in which an empty bucket fills.
+/// In it an empty bucket fills.
 const FULL_NS: u64 = FRAME_NS * CONNECTIONLESS_BURST_MAX;
 
 /// One bucket, stored as the time at which it is full again.

@@ -1,8 +1,6 @@
-//! Frames whose payload is in fragments of the device's memory.
-//!
-//! The payload of a connection's segment is passed up in place, if the device has verified the
-//! checksum. Any other frame is first copied to contiguous memory. `tests/engine/forms.rs` compares
-//! both.
+//! Frames whose payload is in fragments of the device's memory. The payload of a connection's
+//! segment is passed up in place, if the device has verified the checksum. Any other frame is first
+//! copied to contiguous memory. `tests/engine/forms.rs` compares both.
 
 use urnic_netdev::{RxChecksum, RxFrame};
 
@@ -14,7 +12,6 @@ use crate::stream::carrier::InPlace;
 use crate::time::Instant;
 
 impl Port {
-    /// Processes a frame in fragments.
     #[inline(never)]
     pub(super) fn take_fragments(
         &mut self,
@@ -32,8 +29,7 @@ impl Port {
         self.gathered = gathered;
     }
 
-    /// Processes a segment of a connection in place. Returns false, with nothing done, for any
-    /// other frame, for a frame with link padding, and for a frame whose checksum must be verified.
+    /// False, with nothing done: no connection's frame, link padding, or checksum to verify.
     fn take_in_place(
         &mut self,
         now: Instant,

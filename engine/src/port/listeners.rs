@@ -1,9 +1,8 @@
-//! Listeners, and the slots in their backlogs.
-//!
-//! A connection that a peer opens has a slot at its listener: a half-open one until the peer has
-//! answered the SYN-ACK, then a waiting one until the peer's Request and the application's answer.
-//! If the half-open slots are used up, SYNs are answered with cookies (RFC 4987 §3.6). If the
-//! waiting slots are used up, [`Backlog`](tcp::Backlog) chooses the connection to evict.
+//! Listeners, and the slots in their backlogs. A connection that a peer opens has a half-open slot
+//! until the peer has answered the SYN-ACK, then a waiting one until the peer's Request and the
+//! application's answer. If the half-open slots are used up, SYNs are answered with cookies (RFC
+//! 4987 §3.6). If the waiting slots are used up, [`Backlog`](tcp::Backlog) chooses the connection
+//! to evict.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -15,18 +14,14 @@ use crate::siphash::{Key, TableHash};
 use crate::tcp::{self, SynRefusal};
 use crate::time::Instant;
 
-/// The listeners of a port.
 #[derive(Debug)]
 pub(super) struct Listeners {
     by_tcp_port: HashMap<u16, Vec<Listener>, TableHash>,
-    /// Generation of the newest listener.
     generation: u64,
     pub(super) cookies: tcp::SynCookies,
-    /// SYN-ACKs with cookies to send.
     cookie_answers: VecDeque<(Route, tcp::Header)>,
 }
 
-/// Another listener takes connections to the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Taken;
 
@@ -40,7 +35,6 @@ impl Listeners {
         }
     }
 
-    /// Returns true if there is a listener with this TCP port, at any address.
     pub(super) fn has_tcp_port(&self, tcp_port: u16) -> bool {
         self.by_tcp_port.contains_key(&tcp_port)
     }
@@ -60,12 +54,10 @@ impl Listeners {
         Ok(())
     }
 
-    /// Removes all listeners of a TCP port.
     pub(super) fn remove_tcp_port(&mut self, tcp_port: u16) {
         self.by_tcp_port.remove(&tcp_port);
     }
 
-    /// Removes the listener that was made for this address.
     pub(super) fn remove(&mut self, local: SocketAddr) {
         if let Some(listeners) = self.by_tcp_port.get_mut(&local.port()) {
             listeners.retain(|listener| listener.local != local);
@@ -75,41 +67,34 @@ impl Listeners {
         }
     }
 
-    /// Returns the listener that takes connections to `local`.
     pub(super) fn at(&mut self, local: SocketAddr) -> Option<&mut Listener> {
         let listeners = self.by_tcp_port.get_mut(&local.port())?;
         listeners.iter_mut().find(|listener| listener.covers(local.ip()))
     }
 
-    /// Returns the listener whose backlog has the slot, unless it was removed.
     pub(super) fn of(&mut self, slot: BacklogSlot) -> Option<&mut Listener> {
         let listeners = self.by_tcp_port.get_mut(&slot.tcp_port)?;
         listeners.iter_mut().find(|listener| listener.generation == slot.generation)
     }
 
-    /// Frees a slot.
     pub(super) fn release(&mut self, slot: BacklogSlot) {
         if let Some(listener) = self.of(slot) {
             listener.release(slot);
         }
     }
 
-    /// Returns true if there is room for one more SYN-ACK with a cookie.
     pub(super) fn has_room_for_answer(&self) -> bool {
         self.cookie_answers.len() < COOKIE_ANSWERS_MAX
     }
 
-    /// Queues a SYN-ACK with a cookie.
     pub(super) fn push_answer(&mut self, route: Route, header: tcp::Header) {
         self.cookie_answers.push_back((route, header));
     }
 
-    /// Takes a SYN-ACK with a cookie that must be sent.
     pub(super) fn next_answer(&mut self) -> Option<(Route, tcp::Header)> {
         self.cookie_answers.pop_front()
     }
 
-    /// Returns true if SYN-ACKs with cookies must be sent.
     pub(super) fn has_answers(&self) -> bool {
         !self.cookie_answers.is_empty()
     }
@@ -117,9 +102,7 @@ impl Listeners {
 
 #[derive(Debug)]
 pub(super) struct Listener {
-    /// The address and TCP port it was made for.
     local: SocketAddr,
-    /// A port never reuses it.
     generation: u64,
     pub(super) params: ListenParams,
     half_open: tcp::Backlog,
@@ -151,7 +134,6 @@ impl Listener {
         self.local
     }
 
-    /// Returns true if a valid cookie may return.
     pub(super) fn expects_cookies(&self, now: Instant) -> bool {
         self.cookie_sent_at.is_some_and(|at| now.nanos_since(at) < tcp::COOKIE_VALID_NS)
     }
@@ -162,13 +144,11 @@ impl Listener {
         Ok(self.slot(Stage::HalfOpen(taken)))
     }
 
-    /// Returns a slot for a connection from `source` that a cookie opens, if a waiting slot would
-    /// be found for it.
+    /// For a connection that a cookie opens, if a waiting slot would be found for it.
     pub(super) fn take_arriving(&self, source: IpAddr) -> Option<BacklogSlot> {
         self.waiting.has_place_for(source).then(|| self.slot(Stage::Arriving))
     }
 
-    /// Takes a waiting slot for an established connection; returns the connection that is evicted.
     pub(super) fn take_waiting(
         &mut self,
         source: IpAddr,
@@ -178,14 +158,12 @@ impl Listener {
         Ok((self.slot(Stage::Waiting(taken.place)), taken.evicted))
     }
 
-    /// Records startup progress of a waiting connection.
     pub(super) fn set_standing(&mut self, slot: BacklogSlot, standing: tcp::Standing) {
         if let Stage::Waiting(of) = slot.stage {
             self.waiting.set_standing(of, standing);
         }
     }
 
-    /// Frees a slot.
     pub(super) fn release(&mut self, slot: BacklogSlot) {
         match slot.stage {
             Stage::HalfOpen(of) => self.half_open.release(of),
@@ -210,12 +188,10 @@ pub(crate) struct BacklogSlot {
     /// Generation of the listener. A later one at the same address has another.
     generation: u64,
     stage: Stage,
-    /// The peer's Request has arrived.
     pub(super) asked: bool,
 }
 
 impl BacklogSlot {
-    /// Returns true if it is a waiting slot.
     pub(super) const fn is_waiting(&self) -> bool {
         matches!(self.stage, Stage::Waiting(_))
     }
@@ -224,12 +200,10 @@ impl BacklogSlot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     HalfOpen(tcp::BacklogPlace),
-    /// The connection is established, and must find a waiting slot.
     Arriving,
     Waiting(tcp::BacklogPlace),
 }
 
-/// Returns true if a listener at `listener` takes connections to `local`.
 fn covers(listener: IpAddr, only_ipv6: bool, local: IpAddr) -> bool {
     match listener {
         // As IPv6 sockets of the kernel (RFC 3493 §5.3).
@@ -239,7 +213,6 @@ fn covers(listener: IpAddr, only_ipv6: bool, local: IpAddr) -> bool {
     }
 }
 
-/// Returns the address in the form that listeners store.
 pub(super) fn canonical(local: SocketAddr) -> SocketAddr {
     SocketAddr::new(local.ip().to_canonical(), local.port())
 }

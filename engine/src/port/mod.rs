@@ -1,24 +1,9 @@
-//! One interface: frames in and out, connections, and the host stack.
-//!
-//! ```text
-//! frame ─ interface::demux ─┬─ TCP of a connection or listener here ─→ stream::carrier
-//!                           └─ everything else ─────────────────────→ host (smoltcp: ARP, NDP,
-//!                                                                     ping, RST …)
-//! ```
-//!
-//! A [`Port`] is sans-IO like everything under it. The caller passes frames and the time to
-//! `handle_*`, then drains [`poll_transmit`](Port::poll_transmit), [`poll_event`](Port::poll_event)
-//! and [`poll_timeout`](Port::poll_timeout) until they are empty.
-//!
-//! Its modules: `interface` handles frames, neighbours and routes; `connections` and `listeners`
-//! keep what is open; [`host`] is the host stack; `queues` holds frames for the other ports if the
-//! port is one of several queues of an interface. Code that spans several of these has its own
-//! files: `receive`, `accept`, `excess`, `transmit`, `process_active`, and `control` and `open` for the
-//! application's calls.
-//!
-//! Ports report their decisions to `tracing`, target `urnic::port`, never for each good frame.
-//! Events that any sender can cause with one frame (drops, cookies, evictions) are traced when
-//! their counter reaches a power of two.
+//! One interface: frames in and out, connections, and the host stack. A [`Port`] is sans-IO. The
+//! caller passes frames and the time to `handle_*`, then drains
+//! [`poll_transmit`](Port::poll_transmit), [`poll_event`](Port::poll_event) and
+//! [`poll_timeout`](Port::poll_timeout) until they are empty. Ports report their decisions to
+//! `tracing`, target `urnic::port`, never for each good frame. Events that any sender can cause
+//! with one frame (drops, cookies, evictions) are traced when their counter reaches a power of two.
 
 mod accept;
 mod change;
@@ -80,7 +65,6 @@ use crate::verbs::{Doorbell, HeldRnic, Rnic};
 /// First TCP port used for connections opened here (RFC 6335 §6: dynamic ports).
 const EPHEMERAL_FIRST: u16 = 49152;
 
-/// The `tracing` target of ports.
 const TRACE: &str = "urnic::port";
 
 /// One interface with its connections.
@@ -88,8 +72,7 @@ const TRACE: &str = "urnic::port";
 pub struct Port {
     rnic: HeldRnic,
     config: PortConfig,
-    /// State that connections share: how streams begin and end, and the TCP settings for IPv4 and
-    /// IPv6.
+    /// Shared by connections: how streams begin and end, and the TCP settings for IPv4 and IPv6.
     life: Arc<LifeTimes>,
     tcp_configs: [Arc<tcp::PathConfig>; 2],
     interface: Interface,
@@ -97,7 +80,6 @@ pub struct Port {
     connections: Connections,
     listeners: Listeners,
     host: Host,
-    /// Frames for the other queues of the interface, if this port is one of several.
     handovers: Option<Handovers>,
     doorbell: Arc<Doorbell>,
     isn: tcp::IsnGenerator,
@@ -106,11 +88,9 @@ pub struct Port {
     /// Before this time no connection is asked to release pieces.
     reclaim_at: Instant,
     scratch: Scratch,
-    /// A received frame that was fragmented, made contiguous; keeps its allocation.
     gathered: Vec<u8>,
     events: VecDeque<PortEvent>,
     counters: PortCounters,
-    /// Rate limits for frames of no connection.
     allowances: Allowances,
 }
 
@@ -151,7 +131,6 @@ impl Port {
         }
     }
 
-    /// Returns the TCP settings for `remote`.
     fn tcp_config(&mut self, remote: IpAddr) -> Arc<tcp::PathConfig> {
         let config = self.config.tcp_for(remote, self.interface.capabilities.mtu);
         let shared = &mut self.tcp_configs[usize::from(remote.is_ipv6())];
@@ -173,9 +152,7 @@ impl Port {
         &self.counters
     }
 
-    /// The host stack of the port, with ordinary TCP and UDP sockets.
-    ///
-    /// Changes to the sockets take effect at the next poll of the port.
+    /// The host stack of the port, with ordinary sockets. Changes take effect at the next poll.
     pub const fn host_mut(&mut self) -> &mut Host {
         self.host.touch();
         &mut self.host
@@ -193,8 +170,7 @@ impl Port {
         &self.interface.capabilities
     }
 
-    /// Raises the acknowledgment hold of new connections to at least `hold`: see
-    /// [`tcp::Config::ack_hold`].
+    /// Raises the hold of new connections to at least `hold`: see [`tcp::Config::ack_hold`].
     pub fn hold_acks(&mut self, hold: Duration) {
         self.config.tcp.ack_hold = self.config.tcp.ack_hold.max(hold);
     }
@@ -211,8 +187,7 @@ impl Port {
         self.pieces.bytes_held()
     }
 
-    /// Number of connections in any state, including those in TIME-WAIT, for which
-    /// [`PortEvent::Closed`] was already returned.
+    /// Number of connections, with those in TIME-WAIT, even after [`PortEvent::Closed`].
     #[must_use]
     pub fn connection_count(&self) -> usize {
         self.connections.len() + self.time_wait_count()
@@ -263,7 +238,6 @@ impl Port {
         self.events.pop_front()
     }
 
-    /// Counts a frame that reaches no connection.
     #[cold]
     fn drop_frame(&mut self, reason: FrameDrop) {
         let dropped = self.counters.drops.count(reason);
@@ -280,7 +254,6 @@ impl Port {
         self.connections.by_id_mut(id).ok_or(PortError::NoConnection)
     }
 
-    /// Wakes connections whose neighbour has answered, or must be queried again.
     fn wake_for_neighbours(&mut self) {
         while let Some(slot) = self.interface.neighbours.next_woken() {
             self.connections.neighbour_answered(slot);
@@ -289,10 +262,9 @@ impl Port {
 }
 
 impl Drop for Port {
-    /// Ends all connections, because none outlives its port: posted requests complete as flushed.
-    ///
-    /// A port is also dropped when the thread that runs it panics. Threads that wait for
-    /// completions then get them nevertheless, as long as its connections can still be ended.
+    /// Ends all connections: posted requests complete as flushed. Threads that wait for completions
+    /// get them even if the thread that runs the port panics, as long as its connections can still
+    /// be ended.
     fn drop(&mut self) {
         for connection in self.connections.iter_mut() {
             // The connection that caused a panic may be in any state.

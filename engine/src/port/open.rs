@@ -1,5 +1,4 @@
-//! Connections opened by this end: their addresses, TCP ports and initial sequence numbers; and
-//! connections that are reopened.
+//! Connections opened by this end, and connections that are reopened.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -17,10 +16,8 @@ use crate::time::Instant;
 use crate::verbs::Qp;
 
 impl Port {
-    /// Opens a TCP connection to `remote` and starts MPA on it as initiator with `qp`.
-    ///
-    /// # Errors
-    /// See [`PortError`].
+    /// Opens a connection to `remote` and starts MPA as initiator with `qp`. Errors: see
+    /// [`PortError`].
     pub fn connect(
         &mut self,
         now: Instant,
@@ -36,10 +33,7 @@ impl Port {
         Ok(id)
     }
 
-    /// Opens a TCP connection to `remote` in streaming mode; MPA is started on it later.
-    ///
-    /// # Errors
-    /// See [`PortError`].
+    /// Opens a connection in streaming mode; MPA is started later. Errors: see [`PortError`].
     pub fn open(
         &mut self,
         now: Instant,
@@ -56,7 +50,6 @@ impl Port {
         self.config.address_for(remote)
     }
 
-    /// Creates a TCP connection to `remote`; returns its addresses and state.
     fn syn_to(&mut self, now: Instant, remote: SocketAddr) -> Result<(Tuple, tcp::Tcb), PortError> {
         let local_ip = self.config.address_for(remote.ip()).ok_or_else(|| {
             let pending = self.config.dhcp && remote.is_ipv4();
@@ -80,14 +73,13 @@ impl Port {
     }
 
     /// Reopens connections whose MPA startup must be retried with fewer features
-    /// ([`StartupConfig::fallback`](crate::mpa::startup::StartupConfig::fallback)). They keep their
-    /// identifiers: only the peer sees another connection.
+    /// ([`StartupConfig::fallback`](crate::mpa::startup::StartupConfig::fallback)), under the same
+    /// identifiers.
     pub(super) fn reopen(&mut self, now: Instant) {
         while let Some(slot) = self.connections.next_retry() {
             let remote = self.connections[slot].tuple().remote();
             let renamed = self.syn_to(now, remote).ok().filter(|(tuple, _)| {
-                // The addresses were chosen because they are free; another queue of the interface
-                // cannot have them.
+                // The addresses were chosen because they are free, also at the other queues.
                 self.connections.rename(slot, *tuple).is_ok()
             });
             let Some((_, mut tcp)) = renamed else {
@@ -109,7 +101,6 @@ impl Port {
         }
     }
 
-    /// Adds a connection whose TCP state exists already.
     pub(super) fn insert(
         &mut self,
         now: Instant,
@@ -132,7 +123,6 @@ impl Port {
         inserted.map_err(|_taken| PortError::PortTaken(tuple.local_port()))
     }
 
-    /// Returns the path state of a new connection.
     fn new_path(&self, now: Instant, remote: IpAddr, tcp: &mut tcp::Tcb) -> PathMtu {
         let (mtu, floor) = (self.interface.capabilities.mtu, self.config.path_mtu_min);
         let mut path = PathMtu::new(remote, mtu, floor);

@@ -1,7 +1,5 @@
-//! Follow-up of what connections did: events, deadlines, backlog slots, and their end.
-//!
-//! Connections are marked for each frame and processed once per burst, before the caller drains the
-//! port.
+//! Follow-up of what connections did: events, deadlines, backlog slots, and their end. Connections
+//! are marked for each frame and processed once per burst, before the caller drains the port.
 
 use tracing::debug;
 
@@ -10,8 +8,6 @@ use crate::port::{ConnectionId, Port, PortEvent, TRACE};
 use crate::tcp;
 
 impl Port {
-    /// Collects events and deadlines of connections that did something, and removes finished
-    /// connections.
     pub(super) fn process_active(&mut self) {
         while let Some(slot) = self.connections.next_touched() {
             self.process_connection(slot);
@@ -43,8 +39,7 @@ impl Port {
         }
     }
 
-    /// Handles a failed MPA startup: the connection is reopened with fewer features after TCP has
-    /// ended the old one.
+    /// The connection is reopened with fewer features after TCP has ended the old one.
     fn retry_startup(&mut self, slot: u32) {
         let connection = &mut self.connections[slot];
         if connection.is_over() {
@@ -56,9 +51,8 @@ impl Port {
         }
     }
 
-    /// Reports the close of a connection and releases all its resources except its addresses.
-    ///
-    /// RFC 9293 §3.10.7.4: the user is notified when TIME-WAIT begins.
+    /// Reports the close and releases all resources except the addresses. RFC 9293 §3.10.7.4: the
+    /// user is notified when TIME-WAIT begins.
     fn retire(&mut self, id: ConnectionId) {
         let connection = &mut self.connections[id.slot];
         if connection.retired {
@@ -80,13 +74,11 @@ impl Port {
         self.events.push_back(PortEvent::Closed { connection: id, counters });
     }
 
-    /// Removes a connection, including its addresses.
     pub(super) fn remove(&mut self, id: ConnectionId) {
         self.retire(id);
         self.connections.remove(id.slot);
     }
 
-    /// Updates the backlog slot of a connection that did something.
     fn update_backlog(&mut self, slot: u32) {
         let connection = &mut self.connections[slot];
         let Some(before) = connection.backlog_slot().copied() else { return };
@@ -117,7 +109,6 @@ impl Port {
         }
     }
 
-    /// Updates the slot of a waiting connection.
     fn update_waiting(&mut self, slot: u32, mut backlog_slot: BacklogSlot) {
         let connection = &mut self.connections[slot];
         let setup = connection.carrier.stream.setup();

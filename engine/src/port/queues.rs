@@ -1,14 +1,8 @@
-//! Several ports that are the queues of one interface, with one identity.
-//!
-//! The ports cannot choose at which queue a frame arrives. Each connection belongs to one port, its
-//! owner; a segment that arrives at another queue is handed over to the owner. Frames from which
-//! one queue learns a neighbour are handed over to all queues, and only the port that received a
-//! query answers it. The ports share one table of owners, which is consulted only for segments of
-//! no connection in the port.
-//!
-//! Ports stay sans-IO: the caller that runs the ports moves what [`Port::poll_handover`] returns to
-//! [`Port::handle_handover`] of the recipient. A frame that is handed over may be lost, as on any
-//! link.
+//! Several ports that are the queues of one interface, with one identity. Each connection belongs
+//! to one port, its owner; a segment that arrives at another queue is handed over to the owner.
+//! Frames from which one queue learns a neighbour are handed over to all queues. The ports share
+//! one table of owners, which is consulted only for segments of no connection in the port. The
+//! caller moves what [`Port::poll_handover`] returns to [`Port::handle_handover`] of the recipient.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU16;
@@ -26,7 +20,7 @@ use crate::port::{EPHEMERAL_FIRST, Port, PortError};
 use crate::time::Instant;
 use crate::verbs::calls::HeldCalls;
 
-/// A frame that arrived at one queue of an interface and is for other queues. It has no VLAN tag.
+/// A frame that arrived at one queue of an interface and is for other queues, without VLAN tag.
 #[derive(Clone, Debug)]
 pub struct Handover {
     to: Recipient,
@@ -52,16 +46,13 @@ impl Handover {
     }
 }
 
-/// Frames that one of several queues of an interface has for the others.
 #[derive(Debug, Default)]
 pub(super) struct Handovers {
     outbox: VecDeque<Handover>,
-    /// The frame being processed was handed over already; it is not handed over again.
     handed_over: bool,
 }
 
 impl Handovers {
-    /// Queues a frame for others; returns false if there is no room.
     fn push(
         &mut self,
         to: Recipient,
@@ -79,8 +70,7 @@ impl Handovers {
     }
 }
 
-/// Returns the TCP ports that the queue at `index` of `count` opens connections from: no two queues
-/// can open the same connection.
+/// No two queues of `count` can open the same connection.
 fn ephemeral_ports(index: usize, count: usize) -> RangeInclusive<u16> {
     let each = (u16::MAX - EPHEMERAL_FIRST) / u16::try_from(count).unwrap_or(u16::MAX).max(1);
     let first = EPHEMERAL_FIRST + each * u16::try_from(index).unwrap_or(0);
@@ -91,11 +81,9 @@ const _: () = assert!(PORTS_MAX <= 1024, "each queue has some dozens of TCP port
 
 impl Port {
     /// Makes ports without connections the queues of one interface, in this order. They must belong
-    /// to one [`Rnic`](crate::verbs::Rnic) and have the same addresses.
-    ///
-    /// # Errors
+    /// to one [`Rnic`](crate::verbs::Rnic) and have the same addresses. Errors:
     /// [`PortError::NotOneInterface`] if they do not fit together, if there are more than
-    /// [`PORTS_MAX`], or if one gets its address by DHCP, which the others would not have.
+    /// [`PORTS_MAX`], or if one gets its address by DHCP.
     pub fn join(ports: &mut [&mut Self]) -> Result<(), PortError> {
         let count = ports.len();
         if count < 2 {
@@ -115,7 +103,6 @@ impl Port {
         Ok(())
     }
 
-    /// Returns true if this port and `other` can be queues of one interface.
     fn resembles(&self, other: &Self) -> bool {
         let (a, b) = (&self.config, &other.config);
         let unused = self.connections.is_empty() && self.handovers.is_none();
@@ -158,8 +145,7 @@ impl Port {
         }
     }
 
-    /// Learns a neighbour from a frame that arrived at another queue. If the frame was a query,
-    /// that queue answers it.
+    /// If the frame was a query, the queue that received it answers.
     fn learn_from_other_queue(&mut self, now: Instant, opened: &Opened<'_>, checksum: RxChecksum) {
         if self.interface.neighbours.learn_from(now, &self.config, opened) {
             self.host.overhear(now, opened, checksum);
@@ -167,7 +153,6 @@ impl Port {
         self.wake_for_neighbours();
     }
 
-    /// Hands the frame from which a neighbour was learned over to the other queues.
     pub(super) fn tell_other_queues(&mut self, opened: &Opened<'_>, checksum: RxChecksum) {
         let Some(handovers) = &mut self.handovers else { return };
         if !handovers.push(Recipient::Others, opened, checksum, None) {
@@ -175,8 +160,7 @@ impl Port {
         }
     }
 
-    /// Hands a frame over to the queue that owns the connection. Returns false if no other queue
-    /// owns it: this port must process the frame.
+    /// To the queue that owns the connection. Returns false if no other queue does.
     pub(super) fn hand_over(
         &mut self,
         tuple: &Tuple,
@@ -199,8 +183,7 @@ impl Port {
     }
 }
 
-// Tests of the state that two queues share while frames pass. The bench `queues` counts the shared
-// cache lines.
+// The bench `queues` counts the cache lines that queues share while frames pass.
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;

@@ -20,17 +20,14 @@ use crate::time::Instant;
 use crate::verbs::calls::HeldCalls;
 
 impl Port {
-    /// Processes a received frame. [`handle_burst`](Self::handle_burst) costs less for several
-    /// frames.
+    /// Processes a frame. [`handle_burst`](Self::handle_burst) costs less for several.
     pub fn handle_frame(&mut self, now: Instant, frame: &RxFrame<'_>) {
         self.handle_burst(now, |sink| sink(frame));
     }
 
-    /// Processes the received frames that `receive` passes to its argument; returns the result of
-    /// `receive`.
-    ///
-    /// Registered memory cannot be revoked during the call, so `receive` must not wait for anything
-    /// that revokes it.
+    /// Processes the received frames that `receive` passes to its argument; returns its result.
+    /// Registered memory cannot be revoked during the call: `receive` must not wait for such a
+    /// revocation.
     pub fn handle_burst<R>(
         &mut self,
         now: Instant,
@@ -50,7 +47,7 @@ impl Port {
         lease: &mut TableLease<'_>,
     ) {
         // RFC 1122 §3.3.6 assumes that the link layer delivers only frames for this host: a bridge
-        // that floods, or an interface in promiscuous mode, delivers others, too.
+        // that floods, or an interface in promiscuous mode, does not.
         if framing.has_link_layer() && !self.config.is_link_destination(frame.head) {
             return self.drop_frame(FrameDrop::Foreign);
         }
@@ -66,7 +63,6 @@ impl Port {
         }
     }
 
-    /// Processes any contiguous frame.
     #[inline(never)]
     fn take_contiguous(
         &mut self,
@@ -90,7 +86,6 @@ impl Port {
         }
     }
 
-    /// Processes a part of a datagram, and the datagram if this part completes it.
     #[inline(never)]
     fn take_part(
         &mut self,
@@ -105,17 +100,16 @@ impl Port {
         match demux::parse(framing.without_tag(), &whole, whole.len(), true) {
             Ok(Parsed::Tcp(_)) => self.handle_tcp(now, framing.without_tag(), &frame, lease),
             Ok(Parsed::Other(opened)) => self.handle_other(now, &opened, frame.checksum),
-            // A fragment inside a reassembled datagram is refused, as by other stacks: otherwise an
-            // atomic fragment (RFC 6946) for each eight bytes would cause thousands of passes over
-            // one datagram.
+            // A fragment inside a reassembled datagram is refused: else an atomic fragment (RFC
+            // 6946) for each eight bytes would cause thousands of passes over one datagram.
             Ok(Parsed::Fragment(..)) => self.drop_frame(FrameDrop::Fragment),
             Err(reason) => self.drop_frame(reason),
         }
     }
 
     /// Processes a segment of an open connection, unless it is a SYN. `payload_of` makes the
-    /// payload from the bytes of the head behind the TCP header. Returns false, with nothing done,
-    /// for any other segment: [`handle_tcp`](Self::handle_tcp) must process it.
+    /// payload from the bytes behind the TCP header. Returns false, with nothing done, for other
+    /// segments, which [`handle_tcp`](Self::handle_tcp) takes.
     #[inline(always)]
     pub(super) fn handle_open<'f, P: Payload>(
         &mut self,
@@ -138,8 +132,8 @@ impl Port {
         false
     }
 
-    /// Processes any TCP segment of a contiguous frame whose checksums were verified. Parses it
-    /// again: a segment that was passed here by reference would be in memory on the fast path, too.
+    /// Processes any TCP segment whose checksums were verified. Parses it again: a segment passed
+    /// by reference would be in memory on the fast path, too.
     #[inline(never)]
     fn handle_tcp(
         &mut self,
@@ -175,16 +169,15 @@ impl Port {
             return self.handle_in_time_wait(now, slot, &header, payload.len());
         }
         if !self.handle_segment(now, slot, frame, &header, &mut payload, lease) {
-            // The connection is closed, but its RST is not sent yet, or it is being reopened: TCP
-            // counts and drops the segment.
+            // Its RST is not sent yet, or it is being reopened: TCP counts and drops the segment.
             let tcp = &mut self.connections[slot].carrier.tcp;
             let _dropped = tcp.handle_segment(now, &header, payload.len(), 1);
         }
     }
 
-    /// Returns the connection that a segment is for, by its slot or its number in TIME-WAIT. A
-    /// connection that an earlier segment of the burst has closed is removed first: after a RST or
-    /// the last acknowledgment, the SYN of the next connection may follow (RFC 9293 §3.10.7.4).
+    /// Returns the connection of a segment, by its slot or its number in TIME-WAIT. One that an
+    /// earlier segment of the burst has closed is removed first: the SYN of the next connection may
+    /// follow (RFC 9293 §3.10.7.4).
     fn find_open(&mut self, tuple: &Tuple, header: &tcp::Header) -> Option<u32> {
         let number = self.connections.find(tuple)?;
         if !is_in_time_wait(number)
@@ -195,15 +188,14 @@ impl Port {
         (!self.gives_way(number, header)).then_some(number)
     }
 
-    /// Removes a closed connection. Returns its slot if it must stay: its RST was not sent yet, or
-    /// it is being reopened.
+    /// If it must stay: its RST was not sent yet, or it is reopened.
     #[cold]
     fn remove_closed(&mut self, tuple: &Tuple, header: &tcp::Header) -> Option<u32> {
         self.process_active();
         let slot = self.connections.find(tuple)?;
         let connection = &mut self.connections[slot];
-        // A peer that sends a later SYN has forgotten the connection: a RST of it would be dropped
-        // (RFC 9293 §3.10.7.3). Any other SYN may be old or forged, and the peer waits for the RST.
+        // A peer that sends a later SYN has forgotten the connection: it would drop our RST (RFC
+        // 9293 §3.10.7.3). Any other SYN may be old or forged, and the peer waits for the RST.
         if !connection.carrier.stream.wants_retry()
             && connection.carrier.tcp.may_be_replaced_by(header)
             && self.listeners.at(tuple.local()).is_some()
@@ -216,8 +208,7 @@ impl Port {
         Some(slot)
     }
 
-    /// Processes a segment of the connection in this slot. Returns false, with no effect but waking it, if the
-    /// connection is closed.
+    /// Returns false, with no effect but waking it, if the connection is closed.
     #[inline(always)]
     fn handle_segment(
         &mut self,
@@ -240,14 +231,12 @@ impl Port {
         taken
     }
 
-    /// Returns true if a segment of no connection exceeds the limit. Segments that may be for
-    /// ordinary sockets are not limited, and use no tokens of RDMA listeners.
+    /// Segments for ordinary sockets are not limited, and use no tokens of RDMA listeners.
     fn is_segment_excess(&mut self, now: Instant, tuple: &Tuple) -> bool {
         let is_limited = !self.host.has_sockets() || self.listeners.at(tuple.local()).is_some();
         is_limited && !self.allowances.take(now, Connectionless::Tcp)
     }
 
-    /// Returns true if a frame of this kind, other than a TCP segment, exceeds the limit.
     fn is_excess(&mut self, now: Instant, kind: Connectionless) -> bool {
         !self.host.has_sockets() && !self.allowances.take(now, kind)
     }
@@ -274,15 +263,13 @@ impl Port {
         self.host.handle_frame(opened, checksum);
     }
 
-    /// Adds a part of a datagram; returns the datagram if it is complete.
     fn handle_fragment(
         &mut self,
         now: Instant,
         opened: &Opened<'_>,
         part: &Part<'_>,
     ) -> Option<Vec<u8>> {
-        // Only datagrams for this port, or multicast that the host stack may take, are worth the
-        // memory.
+        // Only datagrams for this port, or multicast for the host stack, are worth the memory.
         let to = part.key.destination;
         if !self.config.owns(to) && !to.is_multicast() {
             self.drop_frame(FrameDrop::Fragment);

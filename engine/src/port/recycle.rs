@@ -1,5 +1,4 @@
-//! Resources taken from connections for others: their TCP port in TIME-WAIT, and the room of bytes
-//! far beyond a gap that never closes.
+//! Resources taken from connections for others: TCP ports in TIME-WAIT, and room far beyond a gap.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,11 +12,7 @@ use crate::tcp::SeqNum;
 use crate::time::Instant;
 
 impl Port {
-    /// Makes sure that there is a slot for one more connection: a connection that has just entered
-    /// TIME-WAIT releases its slot.
-    ///
-    /// # Errors
-    /// [`PortError::Exhausted`].
+    /// A connection that has just entered TIME-WAIT releases its slot for one more connection.
     pub(super) fn make_room(&mut self) -> Result<(), PortError> {
         if self.connections.len() >= self.config.connections_max {
             self.process_active();
@@ -28,12 +23,8 @@ impl Port {
 
     /// Ends the connection between `local` and `remote` that has been in TIME-WAIT longest, because
     /// all TCP ports are in use. Returns its TCP port, and the lowest initial sequence number for
-    /// the new connection (RFC 9293 §3.6.1: larger than any the old one used). All data of the old
-    /// connection was delivered both ways. The only loss is a part of the time for old duplicates
-    /// to leave the network (RFC 9293 §3.4.3).
-    ///
-    /// # Errors
-    /// [`PortError::Exhausted`] if none of them is in TIME-WAIT.
+    /// the new connection (RFC 9293 §3.6.1: larger than any the old one used). The only loss is a
+    /// part of the time for old duplicates to leave the network (RFC 9293 §3.4.3).
     pub(super) fn recycle_port(
         &mut self,
         local: IpAddr,
@@ -53,9 +44,8 @@ impl Port {
         Ok((port, used_to.plus(1)))
     }
 
-    /// Frees room for bytes far beyond a gap after a connection was refused some: among the stalled
-    /// connections with such bytes, the one stalled longest gives them up. Examines all
-    /// connections, therefore at most once in [`PIECES_LOOK_NS`].
+    /// After a connection was refused room far beyond a gap, the connection stalled longest gives
+    /// up its bytes there. Examines all connections, therefore at most once in [`PIECES_LOOK_NS`].
     pub(super) fn reclaim_pieces(&mut self) {
         let now = self.pieces.time();
         if now < self.reclaim_at || !self.pieces.take_refused() {

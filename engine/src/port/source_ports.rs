@@ -5,18 +5,15 @@ use std::ops::RangeInclusive;
 
 use crate::siphash::{Key, hash_of_ends};
 
-/// Chooses ports so that an outsider cannot infer those toward one peer from those toward another.
-///
-/// RFC 6056 §3.3.3, "Algorithm 3: Simple Hash-Based Port Selection": toward one peer all ports are
-/// used before one is reused, so a peer's TIME-WAIT is rarely met. The secret determines the first
-/// port for each peer, and another one after a restart.
+/// RFC 6056 §3.3.3, "Algorithm 3: Simple Hash-Based Port Selection": an outsider cannot infer the
+/// ports toward one peer from those toward another. Toward one peer all ports are used before one
+/// is reused, so its TIME-WAIT is rarely met. The secret determines the first port for each peer.
 pub(super) struct SourcePorts {
     key: Key,
     range: RangeInclusive<u16>,
     next: u16,
 }
 
-/// Omits the key.
 impl std::fmt::Debug for SourcePorts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SourcePorts").field("range", &self.range).finish_non_exhaustive()
@@ -24,25 +21,21 @@ impl std::fmt::Debug for SourcePorts {
 }
 
 impl SourcePorts {
-    /// # Panics
-    /// If the range is empty.
+    /// Panics if the range is empty.
     pub(super) fn new(key: Key, range: RangeInclusive<u16>) -> Self {
         assert!(!range.is_empty(), "a port to choose");
         Self { key, range, next: 0 }
     }
 
-    /// Changes the range.
     pub(super) fn set_range(&mut self, range: RangeInclusive<u16>) {
         *self = Self::new(self.key, range);
     }
 
-    /// The ports to choose among.
     pub(super) fn range(&self) -> RangeInclusive<u16> {
         self.range.clone()
     }
 
-    /// Returns the next free port for a connection from `local` to `remote`; `None` if there is
-    /// none.
+    /// For a connection from `local` to `remote`; `None` if no port is free.
     pub(super) fn choose(
         &mut self,
         local: IpAddr,

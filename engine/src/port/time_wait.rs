@@ -1,7 +1,6 @@
-//! Connections in TIME-WAIT: a port keeps records of them, answers for them and removes them.
-//!
-//! The application was notified of their end, and has no identifier for them.
-//! [`TimeWait`](crate::tcp::TimeWait) decides on their answers.
+//! Connections in TIME-WAIT: a port keeps records of them, answers for them and removes them. The
+//! application was notified of their end. [`TimeWait`](crate::tcp::TimeWait) decides on their
+//! answers.
 
 use tracing::debug;
 
@@ -15,14 +14,12 @@ use crate::tcp::{Flags, Header, TimeWaitOutcome};
 use crate::time::Instant;
 
 impl Port {
-    /// Reduces a connection whose close was reported to its TIME-WAIT record. If there are too
-    /// many, the oldest record ends.
+    /// Reduces a closed connection to its TIME-WAIT record. If there are too many, the oldest ends.
     pub(super) fn keep_time_wait(&mut self, slot: u32) {
         let Some((rest, until)) = self.connections[slot].carrier.time_wait() else { return };
         let max = self.config.time_wait_max;
         if max == 0 {
-            // The peer's FIN is acknowledged first: otherwise the peer would retransmit it and get
-            // a RST.
+            // Otherwise the peer would retransmit its FIN and get a RST.
             if !rest.owes() {
                 self.connections.remove(slot);
             }
@@ -36,7 +33,6 @@ impl Port {
         self.connections.keep_time_wait(slot, rest, until);
     }
 
-    /// Ends a connection in TIME-WAIT early.
     pub(super) fn recycle_time_wait(&mut self, number: u32) {
         self.counters.time_wait_recycled += 1;
         let recycled = self.counters.time_wait_recycled;
@@ -47,7 +43,7 @@ impl Port {
     }
 
     /// Returns true if a connection in TIME-WAIT was removed for the one that a SYN opens (RFC 9293
-    /// §3.6.1, RFC 6191). The connection may just have entered TIME-WAIT, and still have its slot.
+    /// §3.6.1, RFC 6191). It may still have its slot.
     #[inline]
     pub(super) fn gives_way(&mut self, number: u32, header: &Header) -> bool {
         header.flags.contains(Flags::SYN) && self.is_replaced(number, header)
@@ -77,7 +73,6 @@ impl Port {
         replaced
     }
 
-    /// Processes a segment of a connection in TIME-WAIT.
     #[inline(never)]
     pub(super) fn handle_in_time_wait(
         &mut self,
@@ -133,7 +128,6 @@ impl Port {
         emitter.turn().bytes
     }
 
-    /// Ends the connections whose TIME-WAIT is over.
     pub(super) fn expire_time_wait(&mut self, now: Instant) {
         while self.connections.next_time_wait_over().is_some_and(|at| at <= now)
             && let Some(oldest) = self.connections.oldest_in_time_wait()

@@ -8,15 +8,13 @@ use crate::time::Instant;
 /// Deadlines in order, at most one current entry per connection.
 ///
 /// TCP moves its deadlines with almost every segment, nearly always to later. So an entry is added
-/// only if a deadline becomes earlier than the current entry. An entry that reaches the front too
-/// early is put back with the deadline that is valid then. An entry that an earlier one has
-/// replaced is stale (void): it stays until it reaches the front. The queue is rebuilt before stale
-/// entries outnumber the connections.
+/// only if a deadline becomes earlier. An entry that reaches the front too early is put back with
+/// the deadline that is valid then. An entry that an earlier one has replaced is stale (void) until
+/// it reaches the front. The queue is rebuilt before stale entries outnumber the connections.
 ///
-/// Deadlines of one kind mostly arrive in order, because each is equally long after the time it is
-/// set. They are kept in lanes (FIFO queues): a new entry goes behind the latest one that is not
-/// later. Only an entry that fits behind none goes into a heap, where an insertion walks through
-/// memory that grows with the connections.
+/// Deadlines of one kind mostly arrive in order. They are kept in lanes (FIFO queues): a new entry
+/// goes behind the latest one that is not later. Only an entry that fits behind none goes into a
+/// heap, where an insertion walks through memory that grows with the connections.
 #[derive(Debug)]
 pub struct TimerQueue {
     /// The earliest entry of each lane, and of the heap; [`NOTHING`] if it is empty.
@@ -31,19 +29,15 @@ pub struct TimerQueue {
     standing: Vec<Instant>,
 }
 
-/// A deadline, and the connection it belongs to.
 type Entry = (Instant, u32);
 
-/// Kinds of deadlines that connections have at the same time: delayed acknowledgments,
-/// retransmissions, tail loss probes.
+/// Kinds of deadlines at one time: delayed acknowledgments, retransmissions, tail loss probes.
 const LANES: usize = 3;
 
 /// Stale entries that a queue for few connections may contain.
 const VOID_MAX: usize = 14;
 
-/// No deadline.
 const NEVER: Instant = Instant::from_nanos(u64::MAX);
-/// No entry.
 const NOTHING: Entry = (NEVER, u32::MAX);
 
 impl Default for TimerQueue {
@@ -83,7 +77,6 @@ impl TimerQueue {
         }
     }
 
-    /// Number of entries, including stale ones.
     fn len(&self) -> usize {
         self.heap.len() + self.lanes.iter().map(VecDeque::len).sum::<usize>()
     }
@@ -112,7 +105,6 @@ impl TimerQueue {
         }
     }
 
-    /// Rebuilds the queue from the current entries.
     fn drop_void(&mut self) {
         let standing = std::mem::take(&mut self.standing);
         let entries = standing.iter().copied().zip(0..).filter(|(at, _)| *at != NEVER);
@@ -128,14 +120,12 @@ impl TimerQueue {
         }
     }
 
-    /// Returns the earliest entry.
     #[inline(always)]
     fn first(&self) -> Option<Entry> {
         let first = self.fronts[self.first];
         (first.0 != NEVER).then_some(first)
     }
 
-    /// Removes the earliest entry.
     fn remove_first(&mut self) {
         let lane = self.first;
         let next = if let Some(entries) = self.lanes.get_mut(lane) {
@@ -164,8 +154,7 @@ impl TimerQueue {
         }
     }
 
-    /// Returns the earliest valid deadline; `deadline_of` returns the current deadline of a
-    /// connection.
+    /// `deadline_of` returns the current deadline of a connection.
     #[inline]
     pub fn next(&mut self, deadline_of: impl Fn(u32) -> Option<Instant>) -> Option<Instant> {
         loop {
@@ -203,8 +192,7 @@ impl TimerQueue {
         Some(slot)
     }
 
-    /// Returns the connection that will probably be taken after `places` others, if its deadline
-    /// has expired at `now`.
+    /// Probably taken after `places` others, if its deadline has expired.
     #[inline]
     pub(super) fn soon_due(&self, now: Instant, places: usize) -> Option<u32> {
         let (at, slot) = *self.lanes.get(self.first)?.get(places)?;

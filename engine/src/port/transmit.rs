@@ -13,8 +13,7 @@ use crate::port::interface::outlet::Outlet;
 use crate::stream::carrier::{SegmentSink, TxLimits};
 use crate::time::Instant;
 
-/// Bytes after which [`Port::poll_transmit`] returns, so that they are still in the cache when the
-/// device, or the other end, reads them.
+/// Bytes after which [`Port::poll_transmit`] returns: they are still in the cache when read.
 pub(super) const BURST_BYTES: usize = 256 << 10;
 
 /// Queue pairs with new work that are processed together.
@@ -26,26 +25,22 @@ const TURN_FRAMES: usize = 32;
 /// Most bytes that one connection sends before the next one does: two large super-frames.
 const TURN_BYTES: usize = 128 << 10;
 
-/// Bytes that all connections send in one round, with at least one frame per connection: if more
-/// than 16 have something to send, each sends less at a time. So each sends many times a second:
-/// one turn less costs at most half of its share, and acknowledgments do not wait long. Of a
-/// thousand connections that share 200 Mbit/s, each sends ten times a second; if all sent 32 frames
-/// at a time, each would send every two seconds.
+/// Bytes that all connections send in one round, at least one frame each: if more than 16 have
+/// something to send, each sends less at a time, so that one turn less costs at most half of its
+/// share, and acknowledgments do not wait long. Of a thousand connections that share 200 Mbit/s,
+/// each sends ten times a second; with 32 frames at a time, it would be every two seconds.
 const ROUND_BYTES: usize = 2 << 20;
 
-/// Returns the bytes that a connection may send if `ready` connections, including it, want to send.
 const fn turn_bytes(ready: usize) -> usize {
     if ready <= ROUND_BYTES / TURN_BYTES { TURN_BYTES } else { ROUND_BYTES / ready }
 }
 
 impl Port {
     /// Passes due frames to `transmit`: at most `room`, and not many more bytes than `BURST_BYTES`.
-    /// Returns the number of frames taken; 0 means that nothing is due.
-    ///
-    /// A frame that the device has no room for ([`TransmitError::Full`]) ends the call and is the
-    /// first of the next call, with the rest of its super-frame behind it. A frame that is refused
-    /// for another reason is dropped as if lost on the link; TCP retransmits its bytes. Calls while
-    /// the device is full have no effect.
+    /// Returns the number of frames taken; 0 means that nothing is due. A frame that the device has
+    /// no room for ([`TransmitError::Full`]) ends the call and is the first of the next call, with
+    /// the rest of its super-frame. A frame refused for another reason is dropped; TCP retransmits
+    /// its bytes.
     pub fn poll_transmit(
         &mut self,
         now: Instant,
@@ -85,9 +80,8 @@ impl Port {
         }
     }
 
-    /// Wakes the connections of queue pairs with new work, several at a time, so that their state
-    /// is fetched from memory in parallel. Each `DoorbellButton` is released just before its connection
-    /// sends.
+    /// Wakes the connections of queue pairs with new work, several at a time: their state is
+    /// fetched in parallel. Each `DoorbellButton` is released just before its connection sends.
     #[inline(never)]
     fn answer_doorbells(&mut self) {
         while self.doorbell.has_rung() {
@@ -101,7 +95,6 @@ impl Port {
         }
     }
 
-    /// Sends SYN-ACKs with cookies, which belong to no connection.
     fn send_cookie_answers(&mut self, room: usize, outlet: &mut Outlet<'_>) {
         while outlet.taken() < room
             && !outlet.is_full()
@@ -116,7 +109,6 @@ impl Port {
         }
     }
 
-    /// Lets a connection send; returns the bytes sent.
     fn transmit_turn(
         &mut self,
         now: Instant,
@@ -156,7 +148,7 @@ impl Port {
             && self.interface.framing.has_link_layer()
         {
             // Verifies the link address: any host can have sent the frame that it was learned from,
-            // or the peer has not answered for a long time and may have another address now.
+            // or the peer has not answered for a long time.
             let next_hop = connection.next_hop(&self.config);
             let neighbours = &mut self.interface.neighbours;
             neighbours.solicit(now, &self.config, self.interface.framing, next_hop, None, outlet);

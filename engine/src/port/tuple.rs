@@ -4,8 +4,7 @@ use std::fmt::{self, Display, Formatter};
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The addresses of both ends, in a form that compares in a few instructions: IPv4 addresses as
-/// IPv4-mapped IPv6 ones. Packed, to keep the records of connections in TIME-WAIT small.
+/// IPv4 addresses are mapped to IPv6, quick to compare. Packed: TIME-WAIT records stay small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(Rust, packed(4))]
 pub(crate) struct Tuple {
@@ -41,7 +40,6 @@ impl Tuple {
     }
 }
 
-/// Writes the local end first.
 impl Display for Tuple {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{} - {}", self.local(), self.remote())
@@ -79,7 +77,6 @@ pub(crate) fn mapped_ipv4(address: Ipv4Addr) -> u128 {
     MAPPED << 32 | u128::from(address.to_bits())
 }
 
-/// Returns true if an address in the form of a tuple is an IPv4 address.
 #[inline(always)]
 pub(crate) const fn is_mapped_ipv4(address: u128) -> bool {
     address >> 32 == MAPPED

@@ -1,9 +1,6 @@
-//! RDMAP (RFC 5040, extended by RFC 7306): meaning and order of messages.
-//!
-//! Rules, not a stage of the data path: values in, values out. [`rx`] checks that an opcode is
-//! legal; [`read`] keeps the outstanding Reads and Atomics of the requester, and matches the
-//! Responses. `stream::rx` delivers by these rules. The message formats are in
-//! [`wire`](crate::wire).
+//! RDMAP (RFC 5040, extended by RFC 7306): rules, values in and values out. [`rx`] checks that an
+//! opcode is legal; [`read`] keeps the outstanding Reads and Atomics of the requester, and matches
+//! the Responses.
 
 pub mod read;
 pub mod rx;
@@ -32,12 +29,10 @@ pub enum RdmapError {
     /// Remote operation: wrong RDMAP version.
     #[error("invalid RDMAP version")]
     Version,
-    /// Remote operation: reserved opcode, opcode on the wrong queue, or a Response that matches no
-    /// request.
+    /// Remote operation: reserved opcode, or on the wrong queue, or a Response without request.
     #[error("unexpected opcode")]
     UnexpectedOpcode,
-    /// Remote operation: a failure that only ends this stream, such as a message of the wrong
-    /// length or a misaligned atomic.
+    /// Remote operation: a failure of this stream, as a wrong length or a misaligned atomic.
     #[error("catastrophic error localised to the stream")]
     Stream,
 }

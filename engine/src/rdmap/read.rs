@@ -10,8 +10,7 @@ pub(crate) const CONFIRMATION: u64 = u64::MAX - 1;
 /// `work` of a Read that is the ready-to-receive message (RFC 6581 §9.2).
 pub(crate) const RTR_WORK: u64 = u64::MAX;
 
-/// Returns true if the engine itself sent the Read: no request of the application waits for its
-/// Response.
+/// The engine itself sent the Read: no request of the application waits for its Response.
 pub(crate) const fn is_own(work: u64) -> bool {
     work >= CONFIRMATION
 }
@@ -43,8 +42,7 @@ struct Entry {
     work: u64,
 }
 
-/// The requests of one stream that await Responses, oldest first; at most ORD, and one more for a
-/// confirmation if it has a place of its own.
+/// Requests of one stream that await Responses, oldest first: at most ORD, and one confirmation.
 #[derive(Debug)]
 pub struct Requester {
     entries: VecDeque<Entry>,
@@ -52,9 +50,7 @@ pub struct Requester {
     ord: u16,
     /// A confirmation has a place of its own, in addition to `ord`.
     has_place_apart: bool,
-    /// A confirmation is outstanding.
     confirming: bool,
-    /// The peer has closed its half and will send nothing more.
     peer_closed: bool,
     /// A request was sent after the peer had closed its half: no Response can answer it.
     unanswerable: bool,
@@ -74,14 +70,11 @@ impl Requester {
         }
     }
 
-    /// Sets whether confirmations have a place of their own besides the application's.
     pub(crate) const fn set_place_apart(&mut self, has_place_apart: bool) {
         self.has_place_apart = has_place_apart;
     }
 
-    /// Returns true if another request of the application may be sent.
-    ///
-    /// RFC 5040 §6.1: the number of outstanding requests must not exceed ORD.
+    /// Returns true if another request of the application may be sent within ORD (RFC 5040 §6.1).
     // spec: RDMAP-6.1-3, SEC-R-11
     #[must_use]
     pub fn has_room(&self) -> bool {
@@ -94,12 +87,10 @@ impl Requester {
         !self.confirming && !self.peer_closed && self.has_place()
     }
 
-    /// Returns true if a confirmation may ever be sent.
     pub(crate) const fn can_confirm(&self) -> bool {
         self.has_place_apart || self.ord > 0
     }
 
-    /// Returns true if a place is free, including the one for confirmations.
     pub(crate) fn has_place(&self) -> bool {
         self.entries.len() < usize::from(self.ord) + usize::from(self.has_place_apart)
     }
@@ -122,10 +113,7 @@ impl Requester {
         self.entries.len() == usize::from(self.confirming)
     }
 
-    /// Records a sent request. Its `work` is returned when it is answered.
-    ///
-    /// # Panics
-    /// If there is no room: a bug of the caller.
+    /// Records a sent request; `work` is returned when it is answered. Panics if there is no room.
     pub fn sent(&mut self, awaited: Awaited, work: u64) {
         // The ready-to-receive message comes first, so it may take the place for confirmations.
         assert!(self.has_place(), "more Reads outstanding than ORD");
@@ -138,8 +126,7 @@ impl Requester {
         self.unanswerable |= self.peer_closed;
     }
 
-    /// Notes that the peer has closed its half: no Response will arrive. Returns true if the
-    /// application awaits none.
+    /// The peer has closed its half. Returns true if the application awaits no Response.
     pub(crate) fn peer_closed(&mut self) -> bool {
         self.peer_closed = true;
         self.confirming = false;
@@ -147,7 +134,6 @@ impl Requester {
         self.is_idle()
     }
 
-    /// Returns true if a request was sent after the peer had closed its half.
     #[must_use]
     pub(crate) const fn has_unanswerable(&self) -> bool {
         self.unanswerable
@@ -171,14 +157,10 @@ impl Requester {
         self.entries.iter().find(inside).map(|entry| entry.work)
     }
 
-    /// Checks that a Response segment with `len` bytes at (`stag`, `to`) answers a request.
-    ///
-    /// Without this check a hostile peer could write anything through the STag of a sink (RFC 5040
-    /// §5.2.2; siw checks the same). Responses may be placed out of order, so any outstanding Read
-    /// is accepted here; delivery is strict.
-    ///
-    /// # Errors
-    /// [`RdmapError::UnexpectedOpcode`] if no request awaits it.
+    /// Checks that a Response segment with `len` bytes at (`stag`, `to`) answers a request: else a
+    /// hostile peer could write anything through the STag of a sink (RFC 5040 §5.2.2; siw checks
+    /// the same). Responses may be placed out of order, so any outstanding Read is accepted here;
+    /// delivery is strict.
     // spec: RDMAP-5.2.2-5, SEC-R-17
     pub(crate) fn check_placement(
         &self,
@@ -196,9 +178,9 @@ impl Requester {
         if self.entries.iter().any(inside) { Ok(()) } else { Err(RdmapError::UnexpectedOpcode) }
     }
 
-    /// Returns true if a Read of the engine itself with this sink awaits its Response. Such a Read
-    /// asks for no bytes, but siw may answer with bytes, because its queue keeps the length of its
-    /// previous Response. The caller drops these bytes instead of ending the connection.
+    /// Returns true if a Read of the engine itself with this sink awaits its Response. siw may
+    /// answer with bytes, because its queue keeps the length of its previous Response. The caller
+    /// drops them.
     #[cold]
     pub(crate) fn awaits_own(&self, at: Stag) -> bool {
         let is_it = |entry: &Entry| match entry.awaited {
@@ -208,12 +190,10 @@ impl Requester {
         self.entries.iter().any(is_it)
     }
 
-    /// Delivers a segment of a Read Response, in stream order. Returns the `work` of the Read and
-    /// its length if this was the last segment.
-    ///
-    /// # Errors
-    /// [`RdmapError::UnexpectedOpcode`] if the oldest request is not a Read with this sink,
-    /// [`RdmapError::Stream`] if the Response ends early or late.
+    /// Delivers a segment of a Read Response, in stream order. Returns the `work` and the length of
+    /// the Read with its last segment. Fails with [`RdmapError::UnexpectedOpcode`] if the oldest
+    /// request is not a Read with this sink, [`RdmapError::Stream`] if the Response ends early or
+    /// late.
     pub(crate) fn deliver_read(
         &mut self,
         at: Stag,
@@ -252,10 +232,7 @@ impl Requester {
         Ok(Some((work, total)))
     }
 
-    /// Delivers an Atomic Response, in stream order. Returns the `work` of the Atomic.
-    ///
-    /// # Errors
-    /// [`RdmapError::UnexpectedOpcode`] if the oldest request is not that Atomic.
+    /// Delivers an Atomic Response, in stream order, and returns its `work`.
     // spec: EXT-5.2.2-3, EXT-5.4-1, EXT-5.4-7
     pub(crate) fn deliver_atomic(&mut self, response_id: u32) -> Result<u64, RdmapError> {
         match self.entries.front() {

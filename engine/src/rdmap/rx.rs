@@ -5,11 +5,7 @@ use crate::wire::ProtocolVersion;
 use crate::wire::ddp::DdpHeader;
 use crate::wire::rdmap::{BufferModel, Control, Opcode};
 
-/// Parses the control byte of a segment and checks that its opcode is legal for this kind of
-/// segment.
-///
-/// Call before placement: a tagged segment with a bad opcode must not reach memory.
-///
+/// Checks a segment's opcode. Call before placement: a bad tagged segment must not reach memory.
 /// # Errors
 /// [`RdmapError::Version`], then [`RdmapError::UnexpectedOpcode`].
 #[inline(always)]

@@ -1,8 +1,5 @@
-//! Maps a refusal or a layer's error to what the peer and the application receive. No other file
-//! maps these.
-//!
-//! The matches are exhaustive on purpose: a new variant does not compile until it has its Terminate
-//! code and its completion status.
+//! Maps a refusal or a layer's error to what the peer and the application receive. The matches are
+//! exhaustive on purpose: a new variant needs its Terminate code and its completion status.
 
 use crate::ddp::DdpError;
 use crate::mem::{BindError, Refusal};
@@ -36,12 +33,10 @@ pub enum StreamError {
     /// Memory of a posted request is not, or no longer, registered for the request's access.
     #[error("memory of a posted request is not registered for what the request asks")]
     LocalProtection,
-    /// A Read or an Atomic was posted before the connection was established, and the connection
-    /// allows none.
+    /// A Read or an Atomic posted before the connection, which allows none, was established.
     #[error("the connection allows no outstanding Reads and Atomics (its ORD is 0)")]
     OrdZero,
-    /// A Send or Write with immediate data was posted before the connection was established, and
-    /// the connection has not agreed on them.
+    /// A Send or Write with immediate data posted before the connection, which lacks them.
     #[error("the connection has not agreed on Sends and Writes with immediate data")]
     NoImmediates,
     /// A memory window could not be bound as a request asked.
@@ -53,8 +48,7 @@ pub enum StreamError {
 }
 
 impl StreamError {
-    /// The triple of the Terminate message that reports this error; `None` if the peer cannot
-    /// receive one, or has sent a Terminate itself.
+    /// `None` if the peer cannot receive a Terminate, or has sent one itself.
     #[must_use]
     pub const fn terminate_code(self) -> Option<TerminateCode> {
         Some(match self {
@@ -131,8 +125,7 @@ const fn mpa_code(error: MpaError) -> TerminateCode {
 const fn ddp_code(error: DdpError) -> TerminateCode {
     // RFC 5041 §7.2, RFC 6580 §3.2.
     match error {
-        // No code is assigned to a segment shorter than its header. siw reports it as an MPA length
-        // error, and so does this engine.
+        // No code is assigned to a segment shorter than its header: as siw, an MPA length error.
         DdpError::Short => TerminateCode::MPA_MARKER,
         DdpError::TaggedInvalidStag => TerminateCode::DDP_TAGGED_INVALID_STAG,
         DdpError::TaggedBaseOrBounds => TerminateCode::DDP_TAGGED_BASE_BOUNDS,
@@ -177,8 +170,7 @@ pub(crate) const fn status_of_terminate(code: TerminateCode) -> WcStatus {
     }
 }
 
-/// A Terminate with the segment header, if errors of this kind carry it. `segment` is the beginning
-/// of the segment in error, `segment_len` its full length.
+/// A Terminate about the segment that begins with `segment`, with its header if RFC 5040 wants it.
 pub(super) fn terminate_about(
     code: TerminateCode,
     segment: &[u8],
@@ -202,8 +194,7 @@ pub(super) fn terminate_about(
     }
 }
 
-/// Terminate code of a startup error (RFC 5044 §8, RFC 6581 §9). The Terminate is sent only if
-/// [`MpaStartupError::terminates_in`] gives a framing.
+/// RFC 5044 §8, RFC 6581 §9. Sent only if [`MpaStartupError::terminates_in`] gives a framing.
 // spec: MPA-8-1
 #[must_use]
 pub(crate) const fn startup_code(error: MpaStartupError) -> TerminateCode {
@@ -217,7 +208,7 @@ pub(crate) const fn startup_code(error: MpaStartupError) -> TerminateCode {
     }
 }
 
-/// DDP error for a refused buffer of a tagged message (RFC 5041 §7.2).
+/// RFC 5041 §7.2.
 pub(super) const fn tagged_refusal(refusal: Refusal) -> DdpError {
     match refusal {
         // No DDP code means "no permission": siw and this engine use the code of an invalid STag.
@@ -232,7 +223,7 @@ pub(super) const fn tagged_refusal(refusal: Refusal) -> DdpError {
     }
 }
 
-/// RDMAP error for a refused source of a Read or target of an Atomic (RFC 5040 §4.8 Figure 10).
+/// RFC 5040 §4.8 Figure 10.
 pub(super) const fn read_refusal(refusal: Refusal) -> RdmapError {
     match refusal {
         Refusal::InvalidStag => RdmapError::InvalidStag,
@@ -246,12 +237,11 @@ pub(super) const fn read_refusal(refusal: Refusal) -> RdmapError {
     }
 }
 
-/// RDMAP error for a refused Send with Invalidate (RFC 5040 §4.8 Figure 10).
+/// RFC 5040 §4.8 Figure 10.
 // spec: SEC-T-1
 pub(super) const fn invalidate_refusal(refusal: Refusal) -> RdmapError {
     match refusal {
-        // RFC 5040 has the codes 0/1/00 and 0/1/09 for an invalid tag. One code for all cases
-        // reveals least to a peer that guesses tags.
+        // Not 0/1/00 and 0/1/09: one code reveals least to a peer that guesses tags.
         Refusal::InvalidStag
         | Refusal::AccessRights
         | Refusal::CannotInvalidate

@@ -1,16 +1,9 @@
-//! The stages of a connection's life and how each one ends: one table for the TCP of this crate and
-//! for a byte stream of the kernel.
-//!
-//! The progress of the startup and the closed halves determine the [`Stage`]. The [`Row`] of a
-//! stage says which timer bounds it, what restarts that timer, what happens when it expires, and
-//! which event the application gets when the peer closes or the connection breaks. [`Stage::meets`]
-//! derives the outcome of each action of the peer.
-//!
-//! Dropping a handle closes the connection as an explicit close does, so there are no extra stages
-//! for it. A listener that ends accepts no further connections; existing ones keep their stages.
-//!
-//! In every stage, the end is reported once: the lower layer has nothing more to deliver, all work
-//! is completed, and all memory except the addresses is released. TIME-WAIT follows.
+//! The stages of a connection's life and how each one ends, on every lower layer. The progress of
+//! the startup and the closed halves determine the [`Stage`]. Its [`Row`] has the timer and the
+//! events; [`Stage::meets`] derives the outcome of each action of the peer. Dropping a handle
+//! closes the connection. A listener that ends leaves its connections in their stages. The end is
+//! reported once: nothing is left to deliver, all work is completed, all memory except the
+//! addresses is released. TIME-WAIT follows.
 
 use crate::limits::{
     CLOSE_SILENCE_NS, FIRST_FPDU_PROBE_NS, LINGER_EXTENSIONS_MAX, LINGER_NS,
@@ -35,8 +28,7 @@ pub enum Stage {
     Leaving,
     /// A responder waits for the ready-to-receive message it has asked for (RFC 6581 §9.2).
     AwaitingRtr,
-    /// A responder without ready-to-receive message waits for the initiator's first FPDU. The
-    /// initiator may take any time (RFC 5044 §7.1.2 (4)).
+    /// A responder without ready-to-receive message waits for the first FPDU (RFC 5044 §7.1.2 (4)).
     AwaitingFirstFpdu,
     /// Full operation in both directions.
     Running,
@@ -71,8 +63,7 @@ pub enum Timer {
     CloseSilence,
     /// [`LifeTimes::linger`].
     Linger,
-    /// Keep-alive probes of the lower layer at intervals of [`LifeTimes::probe`]: only a peer whose
-    /// TCP does not answer them is given up.
+    /// Probes every [`LifeTimes::probe`]: only a peer whose TCP is silent is given up.
     Probes,
     /// The 2·MSL timer of the lower layer (RFC 9293 §3.6.1).
     TimeWait,
@@ -86,9 +77,8 @@ pub enum Probes {
     Off,
     /// While the initiator's first FPDU is awaited: [`Timer::Probes`].
     FirstFpdu,
-    /// While a Response to a Read or an Atomic is awaited. The peer's TCP may have acknowledged the
-    /// request long before. If the peer is gone since then, TCP has nothing outstanding that would
-    /// reveal it.
+    /// While a Response is awaited: the peer's TCP may have acknowledged the request before the
+    /// peer disappeared, and nothing outstanding would reveal that.
     Response,
 }
 
@@ -99,8 +89,7 @@ pub enum Restart {
     Never,
     /// An FPDU received, or bytes newly acknowledged by the peer.
     Progress,
-    /// Bytes newly acknowledged by the peer, until [`LINGER_EXTENSIONS_MAX`] times the duration
-    /// have passed.
+    /// Bytes newly acknowledged by the peer, at most [`LINGER_EXTENSIONS_MAX`] times the duration.
     Acknowledgment,
 }
 
@@ -225,9 +214,9 @@ impl Stage {
         }
     }
 
-    /// Result of `peer` in this stage. In every stage TCP bounds the time for data that the peer
-    /// does not acknowledge (R2 of RFC 9293 §3.8.3). Likewise [`Probes::Response`] bounds the time
-    /// for a Response if the peer's TCP does not answer.
+    /// Result of `peer` in this stage. In every stage R2 (RFC 9293 §3.8.3) bounds the time for data
+    /// that the peer does not acknowledge, and [`Probes::Response`] the time for a Response if its
+    /// TCP is silent.
     #[must_use]
     pub const fn meets(self, peer: Peer) -> Outcome {
         let Row { timer, restart, peer_closes, lost, .. } = self.row();
@@ -273,23 +262,20 @@ impl Peer {
 /// Durations of the timers in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LifeTimes {
-    /// Time until TCP is established ([`OPEN_TIMEOUT_NS`]). A port's TCP has its own limit too:
+    /// Until TCP is established ([`OPEN_TIMEOUT_NS`]); see
     /// [`tcp::Config::syn_timeout`](crate::tcp::Config::syn_timeout).
     pub open: Duration,
-    /// Time from when TCP is established until a whole Reply has arrived
-    /// ([`MPA_REPLY_TIMEOUT_NS`]).
+    /// Time from established TCP to a whole Reply ([`MPA_REPLY_TIMEOUT_NS`]).
     pub reply: Duration,
     /// Time until a whole Request has arrived ([`MPA_REQUEST_TIMEOUT_NS`]).
     pub request: Duration,
-    /// Time until the initiator's first FPDU, if this end has asked for one or closes
-    /// ([`MPA_FIRST_FPDU_TIMEOUT_NS`]).
+    /// Time until the initiator's first FPDU, if this end needs it ([`MPA_FIRST_FPDU_TIMEOUT_NS`]).
     pub first_fpdu: Duration,
     /// Time without progress of the peer, after this end has closed ([`CLOSE_SILENCE_NS`]).
     pub close_silence: Duration,
     /// Time until the peer closes after a rejection or a failure ([`LINGER_NS`]).
     pub linger: Duration,
-    /// Time between keep-alive probes while the initiator's first FPDU is awaited
-    /// ([`FIRST_FPDU_PROBE_NS`]).
+    /// Time between probes while the initiator's first FPDU is awaited ([`FIRST_FPDU_PROBE_NS`]).
     pub probe: Duration,
 }
 
@@ -322,7 +308,6 @@ impl LifeTimes {
         }
     }
 
-    /// Limit to which acknowledgments can extend a stage.
     pub(crate) fn longest(&self, timer: Timer) -> Option<Duration> {
         Some(self.of(timer)? * LINGER_EXTENSIONS_MAX)
     }

@@ -1,13 +1,8 @@
-//! One RDMAP stream: MPA, DDP and RDMAP over an ordered flow of bytes.
-//!
-//! A [`Stream`] does not know the lower layer (LLP) that carries it. The lower layer calls
-//! `handle_bytes` with received bytes, in any order if it knows their positions. It calls
-//! `frame_segment` for bytes to send, and `gather` for their content, once for each transmission.
-//! There are two lower layers ([`carrier`]): the MPA-aware TCP of this crate, and any ordered byte
-//! stream.
-//!
-//! `rx/` and `tx/` are the two pipelines. `phase/` creates them, and controls how a stream begins
-//! and ends.
+//! One RDMAP stream: MPA, DDP and RDMAP over an ordered flow of bytes. The lower layer
+//! ([`carrier`]) calls `handle_bytes` with received bytes, in any order if it knows their
+//! positions, `frame_segment` for bytes to send, and `gather` for their content, once for each
+//! transmission. `rx/` and `tx/` are the two pipelines; `phase/` controls how a stream begins and
+//! ends.
 
 pub mod carrier;
 pub mod error;
@@ -63,11 +58,10 @@ pub enum StreamEvent {
 /// Policy for received FPDUs, beyond the negotiated terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RxPolicy {
-    /// Place FPDUs that arrive ahead of others. Off for applications that poll the last byte of a
-    /// buffer, and over a lower layer that keeps order.
+    /// Place FPDUs ahead of others. Off for applications that poll a buffer's last byte.
     pub out_of_order: bool,
-    /// Drop a segment whose FPDU fails its CRC, so that TCP retransmits it, as long as that helps
-    /// (RFC 5044 §8 allows it). Otherwise the first such FPDU ends the stream.
+    /// Drop a segment whose FPDU fails its CRC as long as that helps, so that TCP retransmits it
+    /// (RFC 5044 §8). Otherwise the first such FPDU ends the stream.
     pub drop_bad_fpdus: bool,
 }
 
@@ -81,16 +75,12 @@ impl Default for RxPolicy {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Stream {
-    /// Shared by all streams of a port.
     times: Arc<LifeTimes>,
-    /// Next byte expected before full operation.
     startup_rx: StreamOffset,
-    /// Bytes received in streaming mode and not yet read.
     streaming_rx: VecDeque<u8>,
     /// Copies of bytes that arrived ahead of others before full operation.
     early: Early,
     rnic: HeldRnic,
-    /// Bytes sent before full operation; the first is at stream offset 0.
     streaming_tx: Vec<u8>,
     events: VecDeque<StreamEvent>,
     phase: Phase,
@@ -99,28 +89,22 @@ pub struct Stream {
     /// Position up to which the lower layer has delivered.
     acknowledged: StreamOffset,
     policy: RxPolicy,
-    /// The lower layer has a connection.
     connected: bool,
-    /// The application has refused the peer's Request.
     rejected: bool,
     /// This end closes, or has failed.
     closing: bool,
     /// The lower layer has closed its sending half.
     sending_closed: bool,
     peer_closed: bool,
-    /// All work has failed.
     lost: bool,
     /// The lower layer must reset the connection.
     reset: bool,
-    /// The lower layer is gone.
     gone: bool,
 }
 
 impl Stream {
-    /// Byte range of the struct that deadlines depend on.
     pub(crate) const DUE: Range<usize> = offset_of!(Self, phase)..offset_of!(Self, gone) + 1;
 
-    /// A stream in streaming mode: bytes pass unframed until MPA is started.
     pub(crate) fn new(rnic: HeldRnic, policy: RxPolicy, times: Arc<LifeTimes>) -> Self {
         Self {
             rnic,
@@ -145,23 +129,19 @@ impl Stream {
         }
     }
 
-    /// A new stream with the parameters of this one.
     pub(crate) fn successor(&self) -> Self {
         Self::new(self.rnic.clone(), self.policy, Arc::clone(&self.times))
     }
 
-    /// The RNIC that the stream belongs to.
     pub(crate) fn rnic(&self) -> HeldRnic {
         self.rnic.clone()
     }
 
-    /// The queue pair, once there is one.
     pub(crate) const fn qp(&self) -> Option<&Arc<QpShared>> {
         self.phase.qp()
     }
 
-    /// Prefetches the state that most messages need; with `data`, also the state that data from the
-    /// peer needs.
+    /// Prefetches the state that most messages need, and with `data` what data from the peer needs.
     #[inline]
     pub(crate) fn prefetch(&self, data: bool) {
         if let Some(full) = self.phase.full() {
@@ -169,7 +149,6 @@ impl Stream {
         }
     }
 
-    /// Prefetches the deadlines.
     #[inline]
     pub(crate) fn prefetch_deadline(&self) {
         if let Some(full) = self.phase.full() {
@@ -177,7 +156,6 @@ impl Stream {
         }
     }
 
-    /// Prefetches the entries of the queues.
     #[inline]
     pub(crate) fn prefetch_queues(&self) {
         if let Some(full) = self.phase.full() {
@@ -185,7 +163,6 @@ impl Stream {
         }
     }
 
-    /// Next event since the last call.
     pub(crate) fn poll_event(&mut self) -> Option<StreamEvent> {
         let event = self.events.pop_front()?;
         if self.events.is_empty() {
@@ -195,17 +172,14 @@ impl Stream {
         Some(event)
     }
 
-    /// Counts of MPA reception.
     pub(crate) fn mpa_counters(&self) -> MpaRxCounters {
         self.phase.full().map_or_else(MpaRxCounters::default, |full| *full.mpa.counters())
     }
 
-    /// Bytes held because their FPDU is incomplete.
     pub(crate) fn bytes_held(&self) -> u64 {
         self.phase.full().map_or(0, |full| full.mpa.bytes_held())
     }
 
-    /// Counts of placement and delivery.
     pub(crate) fn rdma_counters(&self) -> RdmaRxCounters {
         self.phase.full().map_or_else(RdmaRxCounters::default, |full| full.rx.counters())
     }
@@ -215,12 +189,10 @@ impl Stream {
         self.phase.full().map_or(0, |full| u64::from(full.rx.access_refused))
     }
 
-    /// Counts of copies for sending.
     pub(crate) fn tx_counters(&self) -> RdmaTxCounters {
         self.phase.full().map_or_else(RdmaTxCounters::default, |full| full.tx.counters())
     }
 
-    /// Counts payload bytes that were copied into a frame.
     #[cold]
     pub(crate) fn count_staged(&mut self, len: usize) {
         if let Some(full) = self.phase.full_mut() {
@@ -228,15 +200,11 @@ impl Stream {
         }
     }
 
-    /// FPDUs framed for sending.
     pub(crate) fn fpdus_framed(&self) -> u64 {
         self.phase.full().map_or(0, |full| full.tx.fpdus_framed())
     }
 
-    // ---- receive ----
-
-    /// Takes bytes of the stream at `offset` that were never given before. Returns the position up
-    /// to which they were used or kept; the rest counts as not received.
+    /// Bytes never given before. Those from the position returned on count as not received.
     pub(crate) fn handle_bytes(
         &mut self,
         now: Instant,
@@ -267,9 +235,8 @@ impl Stream {
         }
     }
 
-    /// Takes bytes, as [`handle_bytes`](Self::handle_bytes) does, from memory that may change.
-    /// Returns the position up to which they were used. Copy the rest into one slice and give it to
-    /// `handle_bytes`.
+    /// As [`handle_bytes`](Self::handle_bytes), from memory that may change. Copy those after the
+    /// position returned into one slice and give it to `handle_bytes`.
     pub(crate) fn handle_scattered(
         &mut self,
         offset: StreamOffset,
@@ -287,9 +254,6 @@ impl Stream {
         taken
     }
 
-    // ---- transmit ----
-
-    /// End of the framed bytes: TCP may send up to this position.
     pub(crate) fn framed_end(&self) -> StreamOffset {
         match self.phase.full() {
             Some(full) => full.tx.framed_end(),
@@ -297,8 +261,7 @@ impl Stream {
         }
     }
 
-    /// Frames whole FPDUs for one more segment, if there is work. Returns the end of the framed
-    /// bytes.
+    /// Frames whole FPDUs for one more segment. Returns the end of the framed bytes.
     #[inline]
     pub(crate) fn frame_segment(&mut self, room: &mut Room) -> StreamOffset {
         let Some(full) = self.phase.full_mut().filter(|full| full.tx_unlocked) else {
@@ -339,8 +302,7 @@ impl Stream {
         self.framed_end()
     }
 
-    /// Fails the stream because a message cannot be sent, and frames a Terminate instead of the
-    /// message (RFC 5040 §7.1 (1)).
+    /// Fails the stream and frames a Terminate instead of the message (RFC 5040 §7.1 (1)).
     // spec: RDMAP-7.1-2, EXT-8.1-1
     #[cold]
     fn fail_to_frame(&mut self, error: FrameError, room: &mut Room) {
@@ -358,29 +320,25 @@ impl Stream {
         }
     }
 
-    /// Frames further segments like the last, of `segment_len` bytes: as many as the message has,
-    /// at most `segments`.
+    /// Frames at most `segments` further segments like the last, of `segment_len` bytes.
     pub(crate) fn frame_alike(&mut self, segment_len: usize, segments: usize, room: &mut Room) {
         if let Some(full) = self.phase.full_mut() {
             full.tx.frame_alike(&full.qp, &self.rnic, segment_len, segments, room);
         }
     }
 
-    /// Call before gathering a range that may cut an FPDU. Copies the FPDU, so that all its
-    /// transmissions have the same bytes.
+    /// Call before gathering a range that may cut an FPDU: copies it for its later transmissions.
     pub(crate) fn keep_cut(&mut self, range: &Range<StreamOffset>) {
         if let Some(full) = self.phase.full_mut() {
             full.tx.keep_cut(range);
         }
     }
 
-    /// Returns true if bytes in `range` can no longer be sent, because the stream has failed and
-    /// their memory belongs to the application again. The connection can then only be reset.
+    /// The bytes in `range` are the application's again: reset the connection.
     pub(crate) fn is_gone(&self, range: &Range<StreamOffset>) -> bool {
         self.phase.full().is_some_and(|full| full.tx.is_gone(range))
     }
 
-    /// Describes the bytes in `range` of the stream.
     pub(crate) fn gather<'a>(
         &'a self,
         range: Range<StreamOffset>,
@@ -404,7 +362,6 @@ impl Stream {
         self.phase.full().is_some() && start.0 >= self.streaming_tx.len() as u64
     }
 
-    /// Notes that the lower layer has delivered everything before `snd_una`.
     pub(crate) fn acknowledged(&mut self, snd_una: StreamOffset) {
         self.acknowledged = snd_una;
         if let Some(full) = self.phase.full_mut()
@@ -426,14 +383,11 @@ impl Stream {
             }
     }
 
-    // ---- state ----
-
     /// Returns true if the stream is over and only the connection is left.
     pub(crate) const fn is_over(&self) -> bool {
         self.phase.is_over()
     }
 
-    /// Bytes for which there is room; `None` if TCP's own policy decides.
     pub(crate) fn receive_room(&self) -> Option<usize> {
         match &self.phase {
             Phase::Streaming => Some(STREAMING_BYTES_MAX - self.streaming_rx.len()),
@@ -442,13 +396,11 @@ impl Stream {
         }
     }
 
-    /// Returns true if so many messages wait for receives that the lower layer must deliver no
-    /// bytes for now.
+    /// Too many messages wait for receives: the lower layer must deliver no bytes for now.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self.phase, Phase::Full(_)) && self.receive_room() == Some(0)
     }
 
-    /// Progress of the startup.
     pub(crate) fn setup(&self) -> Setup {
         match self.phase {
             Phase::Streaming => {
@@ -461,7 +413,6 @@ impl Stream {
         }
     }
 
-    /// Returns true if the MPA startup is in progress or still to come.
     pub(crate) const fn is_starting(&self) -> bool {
         match self.phase {
             Phase::Streaming => !self.rejected && !self.closing,
@@ -472,7 +423,6 @@ impl Stream {
         }
     }
 
-    /// Returns true if there may be something to frame.
     pub(crate) fn has_work(&self) -> bool {
         self.phase.full().is_some_and(|full| full.tx_unlocked && full.tx.has_work(&full.qp))
     }
@@ -483,13 +433,11 @@ impl Stream {
         full.is_some_and(|full| full.tx.owes_empty_answers_only(&full.qp))
     }
 
-    /// Returns true if a message is framed in part, so that more of it follows.
     pub(crate) fn is_amid_message(&self) -> bool {
         self.phase.full().is_some_and(|full| full.tx.is_amid_message())
     }
 
-    /// Time since which no FPDU was delivered while bytes far beyond the next one were held; `None`
-    /// if none are held.
+    /// Time since which no FPDU was delivered while bytes far beyond the next one were held.
     pub(crate) fn stalled_since(&self) -> Option<Instant> {
         self.phase.full()?.mpa.stalled_since()
     }
@@ -505,7 +453,6 @@ impl Stream {
         }
     }
 
-    /// Returns the memory of incomplete FPDUs to `store`.
     pub(crate) fn release(&mut self, store: &mut PieceStore) {
         if let Some(full) = self.phase.full_mut() {
             full.mpa.stop(store);

@@ -7,14 +7,10 @@ use crate::time::Instant;
 /// Decides when an acknowledgment is owed (RFC 9293 §3.8.6.3, RFC 5681 §4.2).
 #[derive(Clone, Debug)]
 pub(crate) struct AckPolicy {
-    /// Segments of full size since the last acknowledgment sent.
     full_segments: usize,
-    /// Bytes received since the last acknowledgment sent.
     bytes: usize,
-    /// Acknowledgments owed now.
     owed: u32,
-    /// The owed acknowledgment must be a segment of its own: it carries SACK blocks, or counts as a
-    /// duplicate ACK.
+    /// With SACK blocks, or counted as a duplicate ACK: data does not carry it.
     separate: bool,
     /// Number of segments that are still acknowledged one by one.
     quick: u8,
@@ -22,16 +18,12 @@ pub(crate) struct AckPolicy {
     stretch: usize,
     /// An acknowledgment that RFC 9293 requires is held until the timer expires.
     held: bool,
-    /// Most bytes whose acknowledgment is held.
     held_bytes_max: usize,
 }
 
-/// When data is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AckDue {
-    /// At once.
     Now,
-    /// When the burst is over.
     Held,
     /// When the delayed-ACK timer expires, or with data of ours.
     Delayed,
@@ -41,16 +33,14 @@ pub(crate) enum AckDue {
 const EVERY_SECOND: usize = 2;
 /// Most full-sized segments per held acknowledgment: some 90 KiB at an MTU of 1500.
 const STRETCH_MAX: usize = 64;
-/// Most bytes whose acknowledgment is held. A quarter of the window is a second limit: the peer
-/// must not have to wait.
+/// A quarter of the window is a second limit: the peer must not have to wait.
 const HELD_BYTES_MAX: usize = 96 << 10;
 
 /// Most duplicate ACKs owed at once, for peers without SACK, which count them.
 pub(crate) const OWED_MAX: u32 = 64;
 
 impl AckPolicy {
-    /// The first `quick` segments are acknowledged one by one; `window` is the largest window
-    /// advertised.
+    /// The first `quick` segments are acknowledged one by one.
     pub(crate) fn new(quick: u8, window: u32) -> Self {
         let quarter = usize::try_from(window / 4).unwrap_or(usize::MAX);
         Self {
@@ -65,23 +55,15 @@ impl AckPolicy {
         }
     }
 
-    /// Decides when in-order data that was committed is acknowledged. `push` is the PSH flag:
-    /// nothing follows the data at once. With `hold`, acknowledgments may wait for the rest of a
-    /// burst.
-    ///
-    /// PSH ends what the sender has queued (RFC 9293 §3.9.1.2, MUST-61), so a sender whose messages
-    /// complete when they are acknowledged waits now: pushed data is acknowledged at once, however
-    /// short it is. The caller sends the acknowledgment after all segments that have arrived, on
-    /// data if there is any: a peer that sets PSH on each segment gets one for each burst.
-    ///
-    /// RFC 9293 §3.8.6.3: "an ACK SHOULD be generated for at least every second full-sized segment
-    /// or 2*RMSS bytes of new data". A segment above half the MSS counts as full-sized: one that
-    /// ends where the next FPDU no longer fits is as full as it gets.
-    ///
-    /// RFC 9293 MUST-58, MUST-59: acknowledgments are aggregated, and queued segments are processed
-    /// before any is sent. A receiver that is faster than the link has a queue of one segment, so
-    /// it holds a due acknowledgment for a moment. The number of segments it waits for doubles each
-    /// time that many arrive, and halves each time the timer expires first.
+    /// With `hold`, acknowledgments may wait for the rest of a burst. `push`: PSH ends what the
+    /// sender has queued (RFC 9293 §3.9.1.2, MUST-61): it may wait now. The acknowledgment is sent
+    /// after all segments that have arrived, on data if there is any. RFC 9293 §3.8.6.3: "an ACK
+    /// SHOULD be generated for at least every second full-sized segment or 2*RMSS bytes of new
+    /// data". A segment above half the MSS counts as full-sized: the next FPDU no longer fits. RFC
+    /// 9293 MUST-58, MUST-59: acknowledgments are aggregated. A receiver that is faster than the
+    /// link has a queue of one segment, so it holds a due acknowledgment for a moment. The number
+    /// of segments it waits for doubles each time that many arrive, and halves each time the timer
+    /// expires first.
     // spec: TCP-9293-18, TCP-9293-19
     pub(crate) fn on_data(
         &mut self,
@@ -113,8 +95,7 @@ impl AckPolicy {
         }
     }
 
-    /// Owes an acknowledgment because the delayed-ACK timer expired. Halves the stretch if an
-    /// acknowledgment was held.
+    /// Owes an acknowledgment at the delayed-ACK timer. Halves the stretch if one was held.
     pub(crate) fn on_timeout(&mut self) {
         if self.held {
             self.stretch = (self.stretch / 2).max(EVERY_SECOND);
@@ -122,29 +103,24 @@ impl AckPolicy {
         self.owe();
     }
 
-    /// Owes an acknowledgment at once; data may carry it.
     pub(crate) fn owe(&mut self) {
         self.owed = self.owed.max(1);
     }
 
-    /// Owes an acknowledgment at once in a segment of its own. With `each`, the acknowledgments
-    /// owed are counted, and each is sent.
+    /// Owes an acknowledgment in a segment of its own; with `each`, one for every call.
     pub(crate) fn owe_separate(&mut self, each: bool) {
         self.owed = if each { (self.owed + 1).min(OWED_MAX) } else { self.owed.max(1) };
         self.separate = true;
     }
 
-    /// Returns true if received data is not acknowledged yet.
     pub(crate) const fn has_unacknowledged(&self) -> bool {
         self.bytes > 0
     }
 
-    /// Returns true if a pure acknowledgment should be sent.
     pub(crate) const fn is_due(&self) -> bool {
         self.owed > 0
     }
 
-    /// Acknowledgments owed now.
     pub(crate) const fn owed(&self) -> u32 {
         self.owed
     }
@@ -168,7 +144,6 @@ impl AckPolicy {
         self.owed == 0
     }
 
-    /// Starts counting anew: everything so far is acknowledged.
     const fn begin_again(&mut self) {
         self.full_segments = 0;
         self.bytes = 0;
@@ -179,7 +154,6 @@ impl AckPolicy {
 /// TS.Recent and our own timestamp clock (RFC 7323 §4, §5).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimestampState {
-    /// Both sides agreed on timestamps.
     pub(crate) agreed: bool,
     offset: u32,
     recent: u32,
@@ -199,18 +173,15 @@ impl TimestampState {
         Self { agreed: wanted, offset, recent: 0, recent_at: zero, last_ack_sent: SeqNum(0) }
     }
 
-    /// Returns our timestamp clock at `now`.
     #[expect(clippy::cast_possible_truncation, reason = "timestamps are ticks modulo 2^32")]
     pub(crate) const fn clock(&self, now: Instant) -> u32 {
         self.offset.wrapping_add((now.as_nanos() / TICK_NS) as u32)
     }
 
-    /// Returns the option to send.
     pub(crate) fn option(&self, now: Instant) -> Option<Timestamps> {
         self.agreed.then(|| Timestamps { value: self.clock(now), echo: self.recent })
     }
 
-    /// Stores the peer's first timestamp.
     pub(crate) fn begin(&mut self, now: Instant, value: u32) {
         self.recent = value;
         self.recent_at = now;
@@ -222,14 +193,12 @@ impl TimestampState {
             && now.nanos_since(self.recent_at) < RECENT_VALID_NS
     }
 
-    /// Returns how much older than TS.Recent an old value is, if the peer's clock ticks as ours
-    /// does.
+    /// Returns how much older than TS.Recent a value is, if the peer's clock ticks as ours does.
     pub(crate) const fn lateness_ns(&self, value: u32) -> u64 {
         self.recent.wrapping_sub(value) as u64 * TICK_NS
     }
 
-    /// Updates TS.Recent to SEG.TSval if SEG.TSval ≥ TS.Recent and SEG.SEQ ≤ Last.ACK.sent (RFC
-    /// 7323 §4.3).
+    /// RFC 7323 §4.3: if SEG.TSval ≥ TS.Recent and SEG.SEQ ≤ Last.ACK.sent.
     // spec: TCP-7323-4
     pub(crate) fn update(&mut self, now: Instant, value: u32, seq: SeqNum) {
         if !seq.is_after(self.last_ack_sent) && !self.is_old(now, value) {
@@ -241,12 +210,10 @@ impl TimestampState {
         self.last_ack_sent = ack;
     }
 
-    /// TS.Recent.
     pub(crate) const fn recent(&self) -> u32 {
         self.recent
     }
 
-    /// Returns true if `value` is later than TS.Recent.
     pub(crate) const fn is_newer(&self, value: u32) -> bool {
         value.wrapping_sub(self.recent).cast_signed() > 0
     }
@@ -265,8 +232,7 @@ pub(crate) struct Echo {
 }
 
 impl Echo {
-    /// Returns the round-trip time that the echo implies. Rounded up: a tick is long compared with
-    /// a local round trip, and 0 would be no measurement.
+    /// Rounded up: a tick is long compared with a local round trip, and 0 would be no measurement.
     pub(crate) const fn round_trip_ns(self) -> u64 {
         (self.ticks + 1) * TICK_NS
     }
@@ -277,8 +243,7 @@ impl Echo {
     }
 }
 
-/// Allows `MAX` events in each period. Packed, because each [`TimeWait`](super::TimeWait) record
-/// holds two.
+/// Packed, because each [`TimeWait`](super::TimeWait) record holds two.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(Rust, packed(4))]
 pub(crate) struct RateLimit<const MAX: u32, const PERIOD_NS: u64> {
@@ -297,12 +262,9 @@ impl<const MAX: u32, const PERIOD_NS: u64> RateLimit<MAX, PERIOD_NS> {
     }
 }
 
-/// Limit on challenge ACKs: "at most 10 challenge ACKs in any 5 second window" (RFC 5961 §7). Each
-/// connection has its own count: from a shared count an outsider learns what happens on other
-/// connections (CVE-2016-5696). The section wants tunable values, because a count for a whole
-/// system must fit the system's size. A limit for one connection fits every system, so it is a
-/// constant.
+/// RFC 5961 §7: "at most 10 challenge ACKs in any 5 second window". For each connection: from a
+/// shared count an outsider learns what happens on others (CVE-2016-5696). The section wants
+/// tunable values for a system's count; one for a connection fits every system.
 pub(crate) type Challenges = RateLimit<10, 5_000_000_000>;
-/// Limit on answers to unacceptable segments without data, which two confused ends could exchange
-/// for ever.
+/// Answers to unacceptable segments without data, which two ends could exchange for ever.
 pub(crate) type Strays = RateLimit<100, 1_000_000_000>;

@@ -26,16 +26,13 @@ pub struct Arrival {
     pub payload: Option<ArrivedPayload>,
     /// Reason for which the segment was dropped or its payload is not offered.
     pub drop: Option<DropReason>,
-    /// Number of wire segments that a super-frame combines.
     segments: usize,
     payload_len: usize,
     /// First part of the payload that was received before, if other parts are new.
     repeated: Option<Range<StreamOffset>>,
-    /// Bytes committed before this segment arrived.
     committed_before: u64,
     /// It does not continue the stream, or there was a gap already.
     disordered: bool,
-    /// Its PSH flag: nothing follows this segment at once.
     push: bool,
 }
 
@@ -43,7 +40,6 @@ pub struct Arrival {
 const SEGMENTS_MAX: usize = FRAME_PAYLOAD_MAX;
 
 impl Arrival {
-    /// Result for a segment that continues the stream; all its bytes are offered.
     pub(super) fn in_order(
         range: Range<StreamOffset>,
         segments: usize,
@@ -57,20 +53,17 @@ impl Arrival {
     }
 }
 
-/// Reason to stop processing a segment.
 enum Stop {
     Drop(DropReason),
     Done,
 }
 
 impl Tcb {
-    /// Processes a segment except its data, which the returned [`Arrival`] offers. `payload_len` is
-    /// the length of its payload; `segments` is the number of wire segments that a coalesced
-    /// super-frame combines, at least 1. The caller has verified the checksum and the ports.
-    ///
-    /// If a payload is offered, the caller commits what it keeps of it and calls
-    /// [`finish_arrival`](Self::finish_arrival) before the next segment; without a payload that
-    /// call does nothing. A closed connection drops everything; the port then decides on the answer
+    /// Processes a segment except its data, which the returned [`Arrival`] offers. `segments` is
+    /// the number of wire segments that a coalesced super-frame combines, at least 1. The caller
+    /// has verified the checksum and the ports. If a payload is offered, the caller commits what it
+    /// keeps of it and calls [`finish_arrival`](Self::finish_arrival) before the next segment. A
+    /// closed connection drops everything; the port then decides on the answer
     /// (`listen::reset_for`).
     pub fn handle_segment(
         &mut self,
@@ -116,9 +109,8 @@ impl Tcb {
         }
     }
 
-    /// Ends an arrival after the layer above has committed the bytes that it keeps of the offered
-    /// payload. `refused` is true if it did not keep all of them. Decides when to acknowledge, and
-    /// takes a FIN that is next.
+    /// Ends an arrival after the commits; `refused` if not all bytes were kept. Decides when to
+    /// acknowledge, and takes a FIN that is next.
     pub fn finish_arrival(&mut self, now: Instant, arrival: &Arrival, refused: bool) {
         let Some(payload) = &arrival.payload else { return };
         let gained = self.rcv.committed_bytes().wrapping_sub(arrival.committed_before);
@@ -138,8 +130,8 @@ impl Tcb {
         }
         // The layer above had kept bytes behind a gap, which this segment fills.
         let joins = gained > payload.range.end.bytes_since(payload.range.start);
-        // RFC 5681 §4.2: out-of-order segments SHOULD be acknowledged immediately, and so should
-        // segments that fill a gap. A duplicate means that an acknowledgment was lost.
+        // RFC 5681 §4.2: segments out of order or that fill a gap SHOULD be acknowledged
+        // immediately. A duplicate means that an acknowledgment was lost.
         if refused || gained == 0 || joins || arrival.disordered || arrival.repeated.is_some() {
             self.acks.owe_separate(!self.snd.has_sack());
         } else {
@@ -149,7 +141,6 @@ impl Tcb {
         self.take_fin(now);
     }
 
-    /// Decides when to acknowledge committed data that continues the stream.
     #[inline]
     pub(super) fn acknowledge_data(
         &mut self,
@@ -238,9 +229,8 @@ impl Tcb {
             return Err(Stop::Drop(DropReason::AckMissing));
         }
         self.on_ack(now, header, len)?;
-        // After the check of the acknowledgment number (RFC 5961 §5.2), which outsiders have to
-        // guess: a forged timestamp from the future would make the peer's own timestamps old for
-        // days.
+        // After the check of the acknowledgment number (RFC 5961 §5.2): a forged timestamp from the
+        // future would make the peer's own timestamps old for days.
         if let Some(timestamps) = header.options.timestamps.filter(|_| self.timestamps.agreed) {
             self.timestamps.update(now, timestamps.value, header.seq);
         }
@@ -276,10 +266,9 @@ impl Tcb {
     }
 
     /// Returns true if a segment with an old timestamp is an acknowledgment that later ones have
-    /// overtaken. RFC 7323 §5.3 says to drop and answer it; but such a segment places no data,
-    /// moves no edge, and its SACK blocks can be new. The rule is Linux's: a pure acknowledgment of
-    /// SND.UNA, at RCV.NXT, that does not update the window, and is late by at most one
-    /// retransmission timeout.
+    /// overtaken. RFC 7323 §5.3 says to drop and answer it; but it places no data, moves no edge,
+    /// and its SACK blocks can be new. Linux's rule: a pure acknowledgment of SND.UNA, at RCV.NXT,
+    /// that does not update the window, and is late by at most one RTO.
     fn is_reordered_ack(&self, header: &Header, payload_len: usize, value: u32) -> bool {
         let una = self.snd.board.una();
         let control = Flags::SYN | Flags::FIN | Flags::RST;
@@ -293,8 +282,7 @@ impl Tcb {
             && self.timestamps.lateness_ns(value) <= self.snd.rtt.rto_ns()
     }
 
-    /// Handles a SYN before ours is acknowledged: a retransmission of the peer's, or a simultaneous
-    /// open.
+    /// A retransmission of the peer's SYN, or a simultaneous open.
     fn syn_in_syn_received(&mut self, now: Instant, header: &Header) -> Result<(), Stop> {
         let flags = header.flags;
         if header.seq != self.rcv.space().isn() || flags.contains(Flags::RST) {
@@ -315,8 +303,7 @@ impl Tcb {
         Ok(())
     }
 
-    /// Answers an unexpected segment in SYN-RECEIVED with our SYN-ACK, up to the limit of
-    /// challenges.
+    /// Answers with our SYN-ACK, up to the limit of challenges.
     fn challenge_with_syn(&mut self, now: Instant) {
         if self.challenges.allow(now) {
             self.handshake.syn_due = true;
@@ -341,17 +328,15 @@ impl Tcb {
         let event = match self.state {
             // spec: TCP-9293-5
             State::SynReceived if self.handshake.active => TcpEvent::Refused,
-            // RFC 9293 §3.10.7.4: the data and both closes are done; the application has its event.
-            // RFC 1337 §3 says to ignore the RST, so that old duplicates cannot reach the next
-            // incarnation of the connection. Here timestamps and an initial sequence number that
-            // follows the clock distinguish old duplicates, and an old RST would have to be exactly
-            // at RCV.NXT.
+            // RFC 9293 §3.10.7.4: both closes are done; the application has its event. RFC 1337 §3
+            // says to ignore the RST, so that old duplicates cannot reach the next incarnation.
+            // Here timestamps and an ISN that follows the clock distinguish old duplicates, and an
+            // old RST would have to be at RCV.NXT.
             State::TimeWait => {
                 self.enter(Trigger::Abandoned);
                 return Err(Stop::Done);
             }
-            // The same section: in these states the connection ends without a "connection reset".
-            // The peer may have left TIME-WAIT while our FIN was lost.
+            // No "connection reset": the peer may have left TIME-WAIT while our FIN was lost.
             State::Closing | State::LastAck => TcpEvent::Closed,
             _ => TcpEvent::Reset,
         };
@@ -368,8 +353,7 @@ impl Tcb {
         }
     }
 
-    /// Handles a segment wholly before RCV.NXT: a duplicate, or a probe. RFC 9293 §3.10.7.4: "an
-    /// acknowledgment should be sent in reply".
+    /// A duplicate, or a probe. RFC 9293 §3.10.7.4: "an acknowledgment should be sent in reply".
     fn on_old(&mut self, now: Instant, header: &Header, payload_len: usize) -> Stop {
         if payload_len > 0 {
             self.counters.duplicates += 1;
@@ -460,8 +444,6 @@ impl Tcb {
         Ok(())
     }
 
-    /// Returns true if an acknowledgment that comes with data has nothing to acknowledge or to
-    /// trigger.
     #[inline]
     fn awaits_nothing(&self, header: &Header) -> bool {
         header.options.sack.is_empty()
@@ -479,9 +461,9 @@ impl Tcb {
         }
     }
 
-    /// Processes payload and FIN: RFC 9293 §3.10.7.4, "Seventh, process the segment text" and
-    /// "Eighth, check the FIN bit". Ignores the urgent pointer: urgent bytes are in the stream
-    /// (MUST-30 to MUST-33 require nothing else of MPA).
+    /// RFC 9293 §3.10.7.4, "Seventh, process the segment text" and "Eighth, check the FIN bit". The
+    /// urgent pointer is ignored: urgent bytes are in the stream (MUST-30 to MUST-33 require
+    /// nothing else of MPA).
     // spec: TCP-9293-14
     fn on_payload(
         &mut self,
@@ -518,7 +500,6 @@ impl Tcb {
         }
     }
 
-    /// Takes the peer's FIN if it is next.
     // spec: TCP-9293-9
     fn take_fin(&mut self, now: Instant) {
         if !self.state.can_receive() || !self.rcv.take_fin() {

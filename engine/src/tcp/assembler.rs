@@ -1,6 +1,4 @@
-//! Ranges of stream bytes received beyond the cumulative point.
-//!
-//! Ranges only: the layers above have placed the bytes in memory, or hold them.
+//! Ranges of stream bytes received beyond the cumulative point, without the bytes.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -22,7 +20,6 @@ impl Default for Assembler {
 }
 
 impl Assembler {
-    /// A table of `ranges_max` ranges, limited to [`OUT_OF_ORDER_RANGES_MAX`].
     pub(crate) fn new(ranges_max: usize) -> Self {
         Self { ranges: VecDeque::new(), ranges_max: ranges_max.min(OUT_OF_ORDER_RANGES_MAX) }
     }
@@ -31,25 +28,21 @@ impl Assembler {
         self.ranges.is_empty()
     }
 
-    /// End of the last range.
     pub(crate) fn highest_end(&self) -> Option<StreamOffset> {
         self.ranges.back().map(|last| last.end)
     }
 
-    /// Returns the range that contains `offset`.
     pub(crate) fn containing(&self, offset: StreamOffset) -> Option<Range<StreamOffset>> {
         let range = self.ranges.get(self.first_ending_after(offset))?;
         (range.start <= offset).then(|| range.clone())
     }
 
-    /// Returns the first part of `within` that lies in a range.
     pub(crate) fn first_within(&self, within: &Range<StreamOffset>) -> Option<Range<StreamOffset>> {
         let held = self.ranges.get(self.first_ending_after(within.start))?;
         let (start, end) = (held.start.max(within.start), held.end.min(within.end));
         (start < end).then_some(start..end)
     }
 
-    /// Returns the first part of `within` that lies in no range.
     pub(crate) fn next_missing(&self, within: Range<StreamOffset>) -> Option<Range<StreamOffset>> {
         let Range { mut start, mut end } = within;
         let mut index = self.first_ending_after(start);
@@ -65,9 +58,8 @@ impl Assembler {
         (start < end).then_some(start..end)
     }
 
-    /// Returns true if [`insert`](Self::insert) has room for a range that starts at `start`,
-    /// whatever its length. Touching a range that follows does not count: if only a front part is
-    /// kept, it does not touch that range.
+    /// Returns true if [`insert`](Self::insert) has room for a range from `start` on, whatever its
+    /// length. Touching a later range does not count: a front part does not touch it.
     pub(crate) fn has_room_from(&self, start: StreamOffset) -> bool {
         self.ranges.len() < self.ranges_max
             || self.ranges.get(self.first_touching(start)).is_some_and(|held| held.start <= start)
@@ -129,12 +121,10 @@ impl Assembler {
         next
     }
 
-    /// Index of the first range that ends after `offset`.
     fn first_ending_after(&self, offset: StreamOffset) -> usize {
         self.ranges.partition_point(|range| range.end <= offset)
     }
 
-    /// Index of the first range that ends at or after `offset`.
     fn first_touching(&self, offset: StreamOffset) -> usize {
         self.ranges.partition_point(|range| range.end < offset)
     }

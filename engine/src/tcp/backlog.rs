@@ -1,9 +1,7 @@
-//! Places for connections that peers have opened and no application has taken over yet.
-//!
-//! A [`Backlog`] has a fixed size. If it is full, it decides *before* it admits another connection:
-//! the least useful connection is evicted, or the new one is refused. The source that opened the
-//! most connections loses one first (RFC 5042 §6.4.1, §6.4.2). Each IPv4 address is one source;
-//! each IPv6 /64 is one source, because a /64 belongs to one subscriber (RFC 6177 §2).
+//! Places for connections that peers have opened and no application has taken over yet. If a
+//! [`Backlog`] is full, the least useful connection is evicted, or the new one is refused, *before*
+//! it is admitted. The source that opened the most connections loses one first (RFC 5042 §6.4.1,
+//! §6.4.2). An IPv6 source is a /64, because a /64 belongs to one subscriber (RFC 6177 §2).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -39,25 +37,20 @@ pub struct Taken {
 #[derive(Clone, Copy, Debug)]
 struct Held {
     place: BacklogPlace,
-    /// Index of its source in [`Sources::places`].
     source: usize,
     standing: Standing,
     connection: u32,
 }
 
-/// Number of places that each source has. A source keeps its index while it has a place, so that a
-/// walk over all places looks up no address.
+/// A source keeps its index while it has a place: a walk over all places looks up no address.
 #[derive(Clone, Debug, Default)]
 struct Sources {
     by_address: BTreeMap<u128, usize>,
-    /// Address and number of places.
     places: Vec<(u128, usize)>,
-    /// Unused indexes.
     free: Vec<usize>,
 }
 
 impl Sources {
-    /// Returns the number of places of the source with this address.
     fn places_of(&self, address: u128) -> usize {
         self.by_address.get(&address).map_or(0, |index| self.places[*index].1)
     }
@@ -77,7 +70,6 @@ impl Sources {
         index
     }
 
-    /// Counts one place fewer.
     fn leave(&mut self, index: usize) {
         let (address, places) = &mut self.places[index];
         *places -= 1;
@@ -99,17 +91,15 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// A backlog with room for `max` connections, at least 1 and at most
-    /// [`LISTEN_REQUESTED_MAX`](crate::limits::LISTEN_REQUESTED_MAX).
+    /// Room for 1 to [`LISTEN_REQUESTED_MAX`](crate::limits::LISTEN_REQUESTED_MAX) connections.
     #[must_use]
     pub fn new(max: usize) -> Self {
         let max = max.clamp(1, LISTEN_REQUESTED_MAX);
         Self { held: VecDeque::new(), sources: Sources::default(), max, next: 0 }
     }
 
-    /// A backlog for established connections of a listener with a backlog of `backlog`: twice as
-    /// many as may be half open, up to [`LISTEN_WAITING_MAX`](crate::limits::LISTEN_WAITING_MAX),
-    /// but at least `backlog`.
+    /// A backlog for established connections: twice as many as may be half open, up to
+    /// [`LISTEN_WAITING_MAX`](crate::limits::LISTEN_WAITING_MAX), but at least `backlog`.
     #[must_use]
     pub fn waiting(backlog: usize) -> Self {
         Self::new(backlog.saturating_mul(2).min(LISTEN_WAITING_MAX).max(backlog))
@@ -121,10 +111,6 @@ impl Backlog {
         self.held.len()
     }
 
-    /// Takes a place only if one is free.
-    ///
-    /// # Errors
-    /// [`SynRefusal::BacklogFull`]; nothing is changed then.
     pub(crate) fn take_free(
         &mut self,
         source: IpAddr,
@@ -142,12 +128,9 @@ impl Backlog {
         self.held.len() < self.max || self.candidates(source_of(source)).next().is_some()
     }
 
-    /// Takes a place for `connection`. If none is free, evicts another connection: one that has
-    /// ended; else the oldest silent one of the source that has most places; else, if that source
-    /// has more places than `source` will have, its newest connection.
-    ///
-    /// # Errors
-    /// [`SynRefusal::BacklogFull`]; nothing is changed then.
+    /// Takes a place for `connection`. If none is free, evicts one that has ended; else the oldest
+    /// silent one of the source that has most places; else, if that source has more places than
+    /// `source` will have, its newest connection. Errors: [`SynRefusal::BacklogFull`].
     // spec: SEC-P-8
     pub fn take(&mut self, source: IpAddr, connection: u32) -> Result<Taken, SynRefusal> {
         let source = source_of(source);
@@ -173,8 +156,7 @@ impl Backlog {
         }
     }
 
-    /// Iterates over the places that a connection from `source` may evict, with the number of
-    /// places of each one's source.
+    /// Places that `source` may take, with the number of places of each one's source.
     fn candidates(&self, source: u128) -> impl Iterator<Item = (usize, &Held, usize)> {
         let own = self.sources.places_of(source);
         let held = self.held.iter().enumerate();
@@ -203,7 +185,6 @@ impl Backlog {
         place
     }
 
-    /// Frees the place at `index`; returns its connection.
     fn leave(&mut self, index: usize) -> u32 {
         let held = self.held.remove(index).expect("the index of a place");
         self.sources.leave(held.source);

@@ -7,12 +7,10 @@ use super::ecn::EcnUse;
 use crate::limits::RECEIVE_WINDOW_BYTES;
 use crate::time::Duration;
 
-/// Settings of one connection. [`Config::default`] suits a local network.
-///
-/// There is no setting for Nagle's algorithm, because this TCP does not have it: RFC 9293 SHLD-7
-/// recommends it, MUST-17 wants a way to turn it off, and RFC 5044 appendix A.2 turns it off for
-/// latency-sensitive applications, as those of RDMA are. Records that are posted together share
-/// segments nevertheless: the layer above packs all that is posted when a segment is cut.
+/// Settings of one connection. [`Config::default`] suits a local network. This TCP does not have
+/// Nagle's algorithm: RFC 9293 SHLD-7 recommends it, MUST-17 wants a way to turn it off, and RFC
+/// 5044 appendix A.2 turns it off for latency-sensitive applications. Records that are posted
+/// together share segments nevertheless: the layer above packs them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Receive window policy, in bytes; at most 1 GiB.
@@ -24,20 +22,18 @@ pub struct Config {
     /// Offer selective acknowledgments (RFC 2018).
     pub sack: bool,
     /// Delay of an acknowledgment that waits for data to carry it; below 0.5 s (RFC 9293 MUST-40).
-    /// Pushed data is acknowledged at once: a work request completes when it is acknowledged. The
-    /// default, 50 µs, is short for peers that do not set PSH. The peer is assumed to delay as long.
+    /// Pushed data is acknowledged at once. The default, 50 µs, is short for peers that do not set
+    /// PSH. The peer is assumed to delay as long.
     pub delayed_ack: Duration,
-    /// Delay of a due acknowledgment that waits for the rest of a burst, so that one acknowledgment
-    /// covers many segments. A gap, a duplicate or a push is nevertheless answered at once. The
-    /// default is zero: every second segment is acknowledged (RFC 9293 SHLD-19). Choose at most
-    /// [`delayed_ack`](Self::delayed_ack).
+    /// Delay of a due acknowledgment that waits for the rest of a burst, unless a gap, a duplicate
+    /// or a push must be answered. The default is zero: every second segment is acknowledged (RFC
+    /// 9293 SHLD-19). Choose at most [`delayed_ack`](Self::delayed_ack).
     pub ack_hold: Duration,
     /// Data segments at the start of the connection that are acknowledged one by one.
     pub quick_acks: u8,
-    /// Smallest distance of the retransmission timeout from the smoothed round trip; the timeout is
-    /// also at least twice that round trip. RFC 6298 §2.4 asks for a timeout of 1 s. The default of
-    /// 10 ms is a deliberate departure for local networks: there RACK and the tail loss probe
-    /// repair losses long before, and a spurious timeout is undone.
+    /// Smallest distance of the RTO from the smoothed round trip; it is also at least twice that.
+    /// RFC 6298 §2.4 asks for 1 s. The default is 10 ms for local networks: RACK and the tail loss
+    /// probe repair losses long before, and a spurious timeout is undone.
     // spec: TCP-6298-2
     pub rto_min: Duration,
     /// Ceiling of the retransmission timeout, at least 60 s (RFC 6298 §2.5).
@@ -50,16 +46,15 @@ pub struct Config {
     pub syn_timeout: Duration,
     /// Duration of TIME-WAIT, 2·MSL.
     pub time_wait: Duration,
-    /// Keep-alive probes; off by default (RFC 9293 MUST-25). RFC 9293 MUST-28 requires a default
-    /// idle time of at least two hours. Here the application that turns probes on names the time,
-    /// and any time is allowed. [`Tcb::set_keepalive`](super::Tcb::set_keepalive) changes it later.
+    /// Keep-alive probes; off by default (RFC 9293 MUST-25). MUST-28 requires a default idle time
+    /// of two hours: here the application names any time.
+    /// [`Tcb::set_keepalive`](super::Tcb::set_keepalive) changes it later.
     pub keepalive: Option<KeepAliveTimes>,
     /// Use of explicit congestion notification (RFC 3168).
     pub ecn: EcnUse,
     /// Congestion controller.
     pub congestion: CongestionKind,
-    /// Initial congestion window in segments; `None` for that of RFC 6928: ten segments, but two if
-    /// they are large.
+    /// Initial window in segments; `None`: RFC 6928, ten segments, but two if they are large.
     pub initial_window_segments: Option<u16>,
 }
 
@@ -91,8 +86,7 @@ impl Default for Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathConfig {
     pub(super) settings: Config,
-    /// The MSS announced in our SYN, in bytes: MTU less the fixed IP and TCP headers (RFC 9293
-    /// §3.7.1), options not subtracted.
+    /// MTU less the fixed IP and TCP headers (RFC 9293 §3.7.1), options not subtracted, in bytes.
     pub(super) mss_receive: u16,
     /// Largest IP payload the path takes: MTU less the IP header, in bytes.
     pub(super) path_payload_max: u16,
@@ -121,7 +115,6 @@ impl Deref for PathConfig {
 }
 
 impl Default for PathConfig {
-    /// The default settings over IPv4 on Ethernet.
     fn default() -> Self {
         Self::new(Config::default(), 1500, 20)
     }

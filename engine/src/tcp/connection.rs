@@ -35,20 +35,17 @@ pub enum TcpEvent {
     Reset,
     /// The peer stopped answering (R2 of RFC 9293 §3.8.3), or never answered the SYN.
     TimedOut,
-    /// The peer refused the connection: a RST in answer to our SYN, or a report that nothing is
-    /// served at its port.
+    /// The peer refused the connection: a RST answered our SYN, or nothing is served at its port.
     Refused,
     /// The network says that the peer of a connection that was being opened cannot be reached.
     Unreachable,
 }
 
-/// A TCP connection: the Transmission Control Block (TCB) of RFC 9293 §3.3.1. See the
-/// [module](super) for the order of calls.
+/// A TCP connection: the TCB of RFC 9293 §3.3.1. See the [module](super) for the order of calls.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Tcb {
     pub(super) snd: SendHalf,
-    /// Shared by most connections of a port.
     pub(super) config: Arc<PathConfig>,
     pub(super) local_port: u16,
     pub(super) remote_port: u16,
@@ -58,7 +55,6 @@ pub struct Tcb {
     pub(super) close_at: Option<StreamOffset>,
     pub(super) persist: Persist,
     pub(super) events: ArrayVec<TcpEvent, 4>,
-    /// A RST to send.
     pub(super) reset: Option<Box<Header>>,
     pub(super) keepalive: KeepAlive,
     pub(super) timestamps: TimestampState,
@@ -68,21 +64,17 @@ pub struct Tcb {
     pub(super) handshake: Handshake,
     pub(super) rcv: ReceiveHalf,
     pub(super) counters: Counters,
-    /// See [`probe_idle_peer`](Self::probe_idle_peer).
     pub(super) probe_idle: Option<KeepAliveTimes>,
     pub(super) challenges: Challenges,
     pub(super) strays: Strays,
 }
 
-/// State of the SYN exchange.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(super) struct Handshake {
-    /// Time at which the SYN was sent; `None` once it was retransmitted (Karn's algorithm) or
-    /// acknowledged.
+    /// `None` once the SYN was retransmitted (Karn's algorithm) or acknowledged.
     pub(super) syn_sent_at: Option<Instant>,
     pub(super) started_at: Instant,
-    /// SYNs and SYN-ACKs sent.
     pub(super) syns_sent: u32,
     /// Our window scale shift; `None` if we do not offer it, or the peer's SYN does not have it.
     pub(super) window_scale: Option<u8>,
@@ -91,7 +83,6 @@ pub(super) struct Handshake {
     pub(super) active: bool,
     /// The retransmission timer expired before our SYN was acknowledged.
     pub(super) syn_timed_out: bool,
-    /// A SYN or SYN-ACK must be sent.
     pub(super) syn_due: bool,
 }
 
@@ -113,25 +104,21 @@ pub(super) struct KeepAlive {
 }
 
 impl Tcb {
-    /// Byte range that most segments need, in addition to [`HOT_HEAD`](Self::HOT_HEAD), as offsets
-    /// from the start of the struct.
+    /// Bytes that most segments need, in addition to [`HOT_HEAD`](Self::HOT_HEAD).
     pub(crate) const HOT: Range<usize> = offset_of!(Self, snd) + SendHalf::HOT_FROM
         ..offset_of!(Self, counters) + offset_of!(Counters, retransmissions);
-    /// Bytes at the start of the struct that most acknowledgments need.
+    /// Bytes at the start that most acknowledgments need.
     pub(crate) const HOT_HEAD: usize = offset_of!(Self, snd) + SendHalf::HOT_HEAD;
 
-    /// Prefetches what an acknowledgment of the oldest segment in flight reads.
     #[inline]
     pub(crate) fn prefetch_outstanding(&self) {
         self.snd.board.prefetch();
     }
 
-    /// Byte range that deadlines are computed from.
     pub(crate) const DUE: Range<usize> =
         offset_of!(Self, snd) + offset_of!(SendHalf, board)..offset_of!(Self, ecn);
 
-    /// Opens a connection: SYN-SENT. `iss` is the initial send sequence number; `ts_offset` is
-    /// added to the timestamp clock. `IsnGenerator` chooses both.
+    /// Opens a connection. `IsnGenerator` chooses `iss` and the offset of the timestamp clock.
     #[must_use]
     pub fn connect(
         now: Instant,
@@ -147,8 +134,7 @@ impl Tcb {
         connection
     }
 
-    /// Answers a SYN: SYN-RECEIVED. The caller has checked `syn` with `check_syn`; the ports are
-    /// taken from `syn`.
+    /// Answers a SYN that `check_syn` has checked: SYN-RECEIVED.
     #[must_use]
     pub fn accept(
         now: Instant,
@@ -207,8 +193,7 @@ impl Tcb {
         }
     }
 
-    /// Takes the peer's SYN: the start of the peer's stream, and what both sides agree on. An
-    /// option is agreed on only if both SYNs have it (RFC 7323 §2.2, §3.2; RFC 2018 §2).
+    /// An option is agreed on only if both SYNs have it (RFC 7323 §2.2, §3.2; RFC 2018 §2).
     pub(super) fn take_syn(&mut self, now: Instant, syn: &Header) {
         let config = &self.config;
         let Options { mss, window_scale, sack_permitted, timestamps, sack: _ } = &syn.options;
@@ -258,19 +243,15 @@ impl Tcb {
         self.rcv.can_commit(range)
     }
 
-    /// Marks `range` as kept by the layer above. [`next_missing`](Self::next_missing) reported it.
-    /// `Tcb` acknowledges these bytes and never offers them again.
-    ///
-    /// # Errors
-    /// [`Full`] if there are too many ranges beyond the cumulative point: the bytes count as not
-    /// received, and must not be used.
+    /// Marks `range` as kept by the layer above: it is acknowledged and never offered again.
+    /// Errors: [`Full`] if there are too many ranges beyond the cumulative point: the bytes count
+    /// as not received, and must not be used.
     pub fn commit(&mut self, range: Range<StreamOffset>) -> Result<(), Full> {
         self.rcv.commit(range)
     }
 
-    /// Withdraws bytes of `range` that were committed beyond a gap and could not be kept: they
-    /// count as never received (RFC 2018 §8). Bytes before the cumulative point, which are
-    /// acknowledged, are not withdrawn.
+    /// Withdraws bytes of `range` that were committed beyond a gap and could not be kept (RFC 2018
+    /// §8), but none before the cumulative point.
     pub fn forget(&mut self, range: &Range<StreamOffset>) {
         self.rcv.forget(range);
     }
@@ -281,9 +262,7 @@ impl Tcb {
         self.rcv.rcv_nxt()
     }
 
-    /// Sets the receive window policy in bytes. A window that was advertised stays valid: the right
-    /// edge never moves back (RFC 9293 SHLD-14). If this opens a closed window, a window update is
-    /// sent.
+    /// The right edge never moves back (RFC 9293 SHLD-14). Opening a closed window sends an update.
     pub(crate) fn set_receive_window(&mut self, bytes: u32) {
         self.rcv.set_window(bytes);
         if self.state.is_synchronized() && self.rcv.update_is_due() {
@@ -291,8 +270,7 @@ impl Tcb {
         }
     }
 
-    /// Limits the receive window to `bytes`, and never above the configured one; `None` restores
-    /// the configured one. Before anything was advertised, the first window follows the limit, too.
+    /// Limits the receive window to `bytes`; `None` restores the configured one.
     pub(crate) fn limit_receive_window(&mut self, bytes: Option<usize>) {
         let limit = bytes.and_then(|bytes| u32::try_from(bytes).ok()).unwrap_or(u32::MAX);
         let window = limit.min(self.config.window_bytes);
@@ -301,13 +279,11 @@ impl Tcb {
         }
     }
 
-    /// SND.UNA: every byte before it is acknowledged.
     #[must_use]
     pub(crate) fn snd_una(&self) -> StreamOffset {
         self.snd.board.una().min(self.send_end())
     }
 
-    /// SND.NXT: the next byte to be sent for the first time.
     #[must_use]
     pub(crate) fn snd_nxt(&self) -> StreamOffset {
         self.snd.board.nxt().min(self.send_end())
@@ -319,15 +295,13 @@ impl Tcb {
         self.snd.space.seq_at(self.snd.board.nxt())
     }
 
-    /// Returns true if `seq` is in flight. An ICMP message that quotes another number is ignored
-    /// (RFC 5927 §4.1).
+    /// An ICMP message that quotes a number not in flight is ignored (RFC 5927 §4.1).
     #[must_use]
     pub(crate) fn is_in_flight(&self, seq: SeqNum) -> bool {
         let ahead = seq.distance_from(self.snd.space.seq_at(self.snd.board.una()));
         u64::try_from(ahead).is_ok_and(|ahead| ahead < self.snd.board.flight())
     }
 
-    /// End of our data: the position of the FIN when it was sent.
     fn send_end(&self) -> StreamOffset {
         let fin_at = self.close_at.filter(|_| self.fin_sent);
         fin_at.unwrap_or(StreamOffset(u64::MAX))
@@ -340,8 +314,7 @@ impl Tcb {
         usize::try_from(self.snd.emss()).unwrap_or(usize::MAX)
     }
 
-    /// Sets the largest IP payload (TCP header and data) that the path carries, in bytes. Segments
-    /// in flight above the new EMSS are retransmitted, cut to fit.
+    /// TCP header and data. Longer segments in flight are cut.
     pub(crate) fn set_path_mtu(&mut self, now: Instant, bytes: usize) {
         self.snd.set_path(bytes);
         if self.snd.board.flight() > 0 {
@@ -349,15 +322,13 @@ impl Tcb {
         }
     }
 
-    /// Returns true if the peer has a segment as long as the oldest one was when
-    /// [`set_path_mtu`](Self::set_path_mtu) last lowered what the path takes.
+    /// The peer has a segment as long as the oldest was when the path last shrank.
     #[must_use]
     pub(crate) const fn is_long_delivered(&self) -> bool {
         self.snd.board.is_long_delivered()
     }
 
-    /// Forgets the evidence about the path: a size that worked before is in doubt, and what arrived
-    /// until now proves nothing about it.
+    /// A size that worked before is in doubt: what arrived until now proves nothing about the path.
     pub(crate) const fn forget_path_evidence(&mut self) {
         self.snd.board.forget_path_evidence();
     }
@@ -368,29 +339,25 @@ impl Tcb {
         Duration::from_nanos(now.nanos_since(self.snd.progress_at()))
     }
 
-    /// Congestion window, in bytes.
     #[must_use]
     #[cfg(test)]
     pub(crate) fn cwnd(&self) -> u64 {
         self.snd.cwnd()
     }
 
-    /// Slow start threshold, in bytes.
     #[must_use]
     #[cfg(test)]
     pub(crate) fn ssthresh(&self) -> u64 {
         self.snd.ssthresh()
     }
 
-    /// Smoothed round-trip time.
     #[must_use]
     #[cfg(test)]
     pub(crate) fn srtt(&self) -> Option<Duration> {
         self.snd.rtt.srtt_ns().map(Duration::from_nanos)
     }
 
-    /// Retransmission timeouts since the last forward progress. From 2 on, the path is suspect (R1
-    /// of RFC 9293 §3.8.3: at least 3 transmissions).
+    /// From 2 on, the path is suspect (R1 of RFC 9293 §3.8.3: at least 3 transmissions).
     #[must_use]
     pub(crate) const fn consecutive_timeouts(&self) -> u32 {
         self.snd.timeouts()
@@ -413,16 +380,12 @@ impl Tcb {
         self.config.keepalive
     }
 
-    /// The longest time that data may stay unacknowledged ([`Config::user_timeout`](super::Config::user_timeout)).
     pub(crate) fn user_timeout(&self) -> Duration {
         self.config.user_timeout
     }
 
-    /// Closes our direction: a FIN follows the byte before `end`. Nothing may be sent beyond it.
-    /// Closing twice changes nothing.
-    ///
-    /// # Panics
-    /// If bytes beyond `end` were sent already: a caller's bug.
+    /// Closes our direction: a FIN follows the byte before `end`. Closing twice changes nothing.
+    /// Panics if bytes beyond `end` were sent already: a caller's bug.
     pub fn close(&mut self, end: StreamOffset) {
         if self.close_at.is_some() || self.state == State::Closed {
             return;
@@ -465,7 +428,6 @@ impl Tcb {
         self.events.pop_at(0)
     }
 
-    /// Takes a transition of the state diagram.
     pub(super) fn enter(&mut self, trigger: Trigger) {
         if let Some(next) = self.state.after(trigger) {
             let (local_port, remote_port) = (self.local_port, self.remote_port);
@@ -480,7 +442,6 @@ impl Tcb {
         }
     }
 
-    /// Enters ESTABLISHED: both SYNs are acknowledged.
     pub(super) fn establish(&mut self, now: Instant) {
         if let Some(sent_at) = self.handshake.syn_sent_at.take() {
             self.snd.rtt.sample(now, now.nanos_since(sent_at));
@@ -495,15 +456,12 @@ impl Tcb {
         self.raise(TcpEvent::Established);
     }
 
-    /// Starts the TIME-WAIT timer and raises [`TcpEvent::Closed`]: both FINs are exchanged and ours
-    /// is acknowledged.
     pub(super) fn begin_time_wait(&mut self, now: Instant) {
         self.timers.clear_all();
         self.timers.set(Timer::TimeWait, now + self.config.time_wait);
         self.raise(TcpEvent::Closed);
     }
 
-    /// Ends the connection in CLOSED and raises `event`.
     pub(super) fn finish(&mut self, event: TcpEvent) {
         self.stop();
         self.raise(event);
@@ -516,7 +474,6 @@ impl Tcb {
         }
     }
 
-    /// Stops all sending except a pending RST.
     fn stop(&mut self) {
         self.timers.clear_all();
         self.acks = AckPolicy::new(0, self.config.window_bytes);

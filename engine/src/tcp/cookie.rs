@@ -5,9 +5,8 @@
 //! its timestamp:       | clock (27)    | SACK (1) | window scale shift, 15: none (4)            |
 //! ```
 //!
-//! The peer's ACK returns both, and with them all that is needed to create a connection. Window
-//! scaling and SACK are agreed on only with timestamps, whose bytes hold them. These bytes are not
-//! signed: a peer that changes them harms only its own connection.
+//! The peer's ACK returns both. Window scaling and SACK are agreed on only with timestamps, whose
+//! bytes hold them, unsigned: a peer that changes them harms only its own connection.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,13 +21,11 @@ use super::seq::SeqNum;
 use crate::siphash::{Key, hash_of_ends};
 use crate::time::Instant;
 
-/// Makes and verifies cookies. Equal keys give equal cookies.
 #[derive(Clone)]
 pub(crate) struct SynCookies {
     key: Key,
 }
 
-/// Omits the key.
 impl fmt::Debug for SynCookies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SynCookies").finish_non_exhaustive()
@@ -42,14 +39,12 @@ pub(crate) struct CookieEnds {
     pub local: SocketAddr,
     /// The peer's address.
     pub remote: SocketAddr,
-    /// Offset added to the timestamp clock; see
-    /// [`IsnGenerator::timestamp_offset`](super::IsnGenerator::timestamp_offset).
+    /// See [`IsnGenerator::timestamp_offset`](super::IsnGenerator::timestamp_offset).
     pub ts_offset: u32,
 }
 
 /// A cookie is valid in the period it was made in and in the next.
 const PERIOD_NS: u64 = 64_000_000_000;
-/// The longest time for which a cookie can be valid, in nanoseconds.
 pub(crate) const COOKIE_VALID_NS: u64 = 2 * PERIOD_NS;
 /// Values that the peer's MSS is rounded down to, so that it fits three bits.
 const MSS_CLASSES: [u16; 8] = [64, 536, 1200, 1360, 1440, 1460, 4312, 8940];
@@ -63,7 +58,6 @@ const CHOICES_MASK: u32 = SHIFT_MASK | SACK_BIT;
 const TICK_NS: u64 = 1_000_000;
 
 impl SynCookies {
-    /// Cookies under this secret key, which should come from a source of randomness.
     #[must_use]
     pub(crate) const fn new(key: (u64, u64)) -> Self {
         Self { key }
@@ -106,8 +100,8 @@ impl SynCookies {
         }
     }
 
-    /// Returns the connection that an ACK opens if the ACK returns a cookie of ours. The connection
-    /// is in SYN-RECEIVED; the caller must hand it the same segment next.
+    /// Returns the connection, in SYN-RECEIVED, that an ACK with a cookie of ours opens; the caller
+    /// must hand it the same segment next.
     #[must_use]
     pub(crate) fn redeem(
         &self,
@@ -183,7 +177,6 @@ const fn with_choices(clock: u32, choices: u32) -> u32 {
     }
 }
 
-/// Returns the largest class that is not above `mss`, or the smallest class.
 fn mss_class(mss: u16) -> usize {
     MSS_CLASSES.iter().rposition(|class| *class <= mss).unwrap_or(0)
 }

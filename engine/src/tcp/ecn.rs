@@ -1,5 +1,4 @@
-//! Explicit congestion notification: agreeing on it, echoing marks, and answering echoes
-//! (RFC 3168 §6.1, RFC 8257 §3).
+//! Explicit congestion notification (RFC 3168 §6.1, RFC 8257 §3).
 
 use arrayvec::ArrayVec;
 
@@ -14,21 +13,17 @@ pub enum EcnUse {
     /// ECN is used if the peer offers it.
     #[default]
     Accept,
-    /// Our SYN offers ECN. A retransmitted SYN does not, because some paths drop SYNs that offer it
-    /// (RFC 3168 §6.1.1.1).
+    /// Our SYN offers ECN, but no retransmitted one: some paths drop such SYNs (RFC 3168 §6.1.1.1).
     Ask,
 }
 
-/// ECN state of one connection.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct EcnState {
     choice: EcnUse,
     /// Marks are echoed one by one (RFC 8257 §3.2), not until the peer has reduced its window.
     exact: bool,
-    /// Our SYN offered ECN.
     asked: bool,
-    /// Both ends use ECN.
     pub(crate) agreed: bool,
     /// Acknowledgments carry ECE ("DCTCP.CE" when exact).
     echo: bool,
@@ -57,7 +52,6 @@ impl EcnState {
         if self.asked { SETUP } else { Flags::empty() }
     }
 
-    /// Takes the peer's SYN or SYN-ACK.
     pub(crate) fn take_syn(&mut self, flags: Flags) {
         self.agreed = if flags.contains(Flags::ACK) {
             // "an ECN-setup SYN-ACK packet" has ECE set and CWR not.
@@ -67,13 +61,11 @@ impl EcnState {
         };
     }
 
-    /// Returns the ECN bits of an acknowledgment.
     pub(crate) fn echo_flags(&self) -> Flags {
         if self.echo { Flags::ECE } else { Flags::empty() }
     }
 
-    /// Records acceptable data. `unacknowledged` is the number to acknowledge if earlier data is
-    /// not acknowledged yet.
+    /// `unacknowledged` is the number to acknowledge if earlier data is not acknowledged yet.
     pub(crate) fn on_data(&mut self, header: &Header, unacknowledged: Option<SeqNum>) {
         let marked = header.ecn == Ecn::Experienced;
         if !self.exact {
@@ -101,13 +93,11 @@ impl EcnState {
         Some((number, if echo { Flags::ECE } else { Flags::empty() }))
     }
 
-    /// Returns the ECN bits of new data.
     pub(crate) fn data_flags(&mut self) -> Flags {
         if std::mem::take(&mut self.cwr_due) { Flags::CWR } else { Flags::empty() }
     }
 
-    /// Returns the ECN field of the IP header for new data. Retransmissions and segments without
-    /// data are not ECN-capable (RFC 3168 §6.1.4, §6.1.5).
+    /// Retransmissions and segments without data are not ECN-capable (RFC 3168 §6.1.4, §6.1.5).
     pub(crate) const fn data_field(&self) -> Ecn {
         if self.agreed { Ecn::Capable0 } else { Ecn::NotCapable }
     }

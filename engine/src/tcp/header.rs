@@ -1,7 +1,5 @@
-//! The TCP header as a value: bytes to [`Header`] and back (RFC 9293 §3.1).
-//!
-//! Independent of connections. The checksum field is written as 0 and not read: the port computes
-//! and verifies checksums, because only it knows the IP addresses.
+//! The TCP header as a value (RFC 9293 §3.1). The checksum field is written as 0 and not read: only
+//! the port knows the IP addresses.
 
 use arrayvec::ArrayVec;
 use bitflags::bitflags;
@@ -109,8 +107,7 @@ pub struct Header {
     pub window: u16,
     /// Options.
     pub options: Options,
-    /// The ECN field of the IP header around it. Not part of the bytes here: the code that
-    /// parses or emits the IP header carries it over.
+    /// The ECN field of the IP header around it, which the code for that header carries over.
     pub ecn: Ecn,
 }
 
@@ -150,11 +147,9 @@ mod kind {
 const TIMESTAMPS_ALIGNED: [u8; 4] = [kind::NOP, kind::NOP, kind::TIMESTAMPS, 10];
 
 impl Header {
-    /// Reads the header at the start of `segment`; also returns where the payload begins.
-    ///
-    /// # Errors
-    /// If the bytes cannot be a header. Unknown options, and known ones of a wrong length, are
-    /// skipped (RFC 9293 MUST-6).
+    /// Reads the header at the start of `segment`; also returns where the payload begins. Fails if
+    /// the bytes cannot be a header. Unknown options, and known ones of a wrong length, are skipped
+    /// (RFC 9293 MUST-6).
     #[inline]
     pub fn parse(segment: &[u8]) -> Result<(Self, usize), HeaderError> {
         let mut header = Self::default();
@@ -162,11 +157,9 @@ impl Header {
         Ok((header, payload_at))
     }
 
-    /// Reads as [`parse`](Self::parse) does, into this empty header, so that the header is not
-    /// copied: a processor stalls if it reads what it has just written in portions of another size.
-    ///
-    /// # Errors
-    /// As [`parse`](Self::parse); the header is invalid then.
+    /// Reads as [`parse`](Self::parse) does, into this empty header, without a copy: a processor
+    /// stalls if it reads what it has just written in portions of another size. On an error the
+    /// header is invalid.
     #[inline(always)]
     pub(crate) fn read(&mut self, segment: &[u8]) -> Result<usize, HeaderError> {
         let (fixed, rest) =
@@ -184,11 +177,8 @@ impl Header {
         Ok(payload_at)
     }
 
-    /// Length of the header in bytes, options and their padding included: a multiple of 4.
-    ///
-    /// # Panics
-    /// If the options do not fit a header (four SACK blocks beside timestamps, or blocks on a SYN):
-    /// a caller's bug.
+    /// Length of the header in bytes, options and padding included: a multiple of 4. Panics if the
+    /// options do not fit (four SACK blocks beside timestamps, or blocks on a SYN): a caller's bug.
     #[must_use]
     pub fn len(&self) -> usize {
         let len = HEADER_LEN + self.options.len();
@@ -202,10 +192,8 @@ impl Header {
         false
     }
 
-    /// Writes the header, checksum field 0, to the first [`len`](Self::len) bytes of `out`.
-    ///
-    /// # Panics
-    /// If `out` is shorter than that, or the options do not fit a header: a caller's bug.
+    /// Writes the header, checksum field 0, to the first [`len`](Self::len) bytes of `out`. Panics
+    /// if `out` is shorter than that, or the options do not fit a header: a caller's bug.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) {
         let len = self.len();
@@ -337,7 +325,6 @@ impl Options {
     }
 }
 
-/// Writes one option word and returns the room after it.
 fn put(out: &mut [u8], word: [u8; 4]) -> &mut [u8] {
     let (here, rest) = out.split_first_chunk_mut::<4>().expect("len() counted every option word");
     *here = word;

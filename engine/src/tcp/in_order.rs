@@ -1,8 +1,6 @@
-//! Fast path for the next data segment of a one-way transfer.
-//!
-//! Requires a segment in ESTABLISHED that is next in order, fits the window, acknowledges nothing
-//! new and has no SACK blocks. A few comparisons find such a segment ("header prediction"; RFC 7323
-//! Appendix D assumes it in its order of checks). The effect on the connection is that of
+//! Fast path for the next data segment of a one-way transfer ("header prediction"; RFC 7323
+//! Appendix D assumes it). Requires a segment in ESTABLISHED that is next in order, fits the
+//! window, acknowledges nothing new and has no SACK blocks. The effect is that of
 //! [`Tcb::handle_segment`], which processes every other segment. `tests/sim.rs` compares both ways
 //! for each segment of each transfer.
 
@@ -16,24 +14,18 @@ use super::timer::Timer;
 use crate::time::Instant;
 use crate::types::StreamOffset;
 
-/// A segment that is the next one, and all of whose bytes are new.
 #[derive(Clone, Debug)]
 pub(crate) struct NextData {
     pub(crate) range: Range<StreamOffset>,
-    /// Number of wire segments that a super-frame combines.
     segments: usize,
     /// Its PSH flag: nothing follows this segment at once.
     push: bool,
 }
 
 impl Tcb {
-    /// Fast path for an in-order data segment in ESTABLISHED that acknowledges nothing new and
-    /// whose bytes all fit the window. Processes the segment except its data. Returns `None`, with
-    /// nothing changed, if the segment is not of this kind:
+    /// Processes the segment except its data, whose kept part the caller reports to
+    /// [`finish_next`](Self::finish_next). `None`, with nothing changed:
     /// [`handle_segment`](Self::handle_segment) must process it.
-    ///
-    /// The caller reports what it keeps of the bytes to [`finish_next`](Self::finish_next) before
-    /// the next segment.
     #[inline]
     pub(crate) fn take_next(
         &mut self,
@@ -73,7 +65,6 @@ impl Tcb {
         Some(NextData { range, segments, push })
     }
 
-    /// Returns true if an acknowledgment of SND.UNA that comes with data triggers nothing.
     #[inline]
     fn brings_no_news(&self, header: &Header) -> bool {
         header.options.sack.is_empty()
@@ -82,8 +73,7 @@ impl Tcb {
             && !self.timers.is_set(Timer::Reordering)
     }
 
-    /// Commits the bytes up to `kept`, which the layer above keeps. Decides when to acknowledge
-    /// them.
+    /// Commits the bytes up to `kept`. Decides when to acknowledge them.
     #[inline]
     pub(crate) fn finish_next(&mut self, now: Instant, next: NextData, kept: StreamOffset) {
         let NextData { range, segments, push } = next;

@@ -7,12 +7,9 @@ use crate::time::Instant;
 
 impl Tcb {
     /// Probes the peer at these times, unless those of
-    /// [`Config::keepalive`](super::Config::keepalive) are sooner. `None` leaves only the
-    /// configured ones.
-    ///
-    /// RFC 9293 §3.8.4: keep-alives are off unless the application asks for them. Here the layer
-    /// above counts as the application: it asks where its peer may be silent legitimately and this
-    /// end has nothing to send.
+    /// [`Config::keepalive`](super::Config::keepalive) are sooner. RFC 9293 §3.8.4: keep-alives are
+    /// off unless the application asks. The layer above counts as the application: it asks where
+    /// its peer may be silent and this end has nothing to send.
     pub(crate) fn probe_idle_peer(&mut self, now: Instant, times: Option<KeepAliveTimes>) {
         self.probe_idle = times;
         self.keepalive.unanswered = 0;
@@ -24,13 +21,11 @@ impl Tcb {
         }
     }
 
-    /// Returns true if a probe is due: the layer above must decide if it still wants the peer
-    /// probed.
+    /// If so, the layer above must decide if it still wants the peer probed.
     pub(crate) fn is_probe_due(&self, now: Instant) -> bool {
         self.timers.is_expired(Timer::KeepAlive, now)
     }
 
-    /// The times of keep-alive probes; `None` if they are off.
     // spec: TCP-9293-13
     pub(super) fn keepalive_times(&self) -> Option<KeepAliveTimes> {
         let configured = self.config.keepalive.map(KeepAliveTimes::within_limits);

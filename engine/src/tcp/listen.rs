@@ -1,5 +1,4 @@
-//! Functions for listeners: initial sequence numbers, the check of a SYN, the answer to a segment
-//! for no connection.
+//! For listeners: initial sequence numbers, check of a SYN, answer to a segment for no connection.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,15 +8,13 @@ use super::seq::SeqNum;
 use crate::siphash::{Key, hash_of_ends};
 use crate::time::Instant;
 
-/// Chooses initial sequence numbers and timestamp offsets that outsiders cannot predict (RFC 6528
-/// §3, RFC 7323 §5.4). Equal keys give equal choices.
+/// Outsiders cannot predict these (RFC 6528 §3, RFC 7323 §5.4). Equal keys give equal choices.
 #[derive(Clone)]
 pub(crate) struct IsnGenerator {
     key: Key,
     timestamps_key: Key,
 }
 
-/// Omits the keys.
 impl fmt::Debug for IsnGenerator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IsnGenerator").finish_non_exhaustive()
@@ -28,15 +25,12 @@ impl fmt::Debug for IsnGenerator {
 const ISN_TICK_NS: u64 = 4_000;
 
 impl IsnGenerator {
-    /// A generator with these secret keys, which should come from a source of randomness: one for
-    /// sequence numbers, the other for timestamps.
     #[must_use]
     pub(crate) const fn new(key: (u64, u64), timestamps_key: (u64, u64)) -> Self {
         Self { key, timestamps_key }
     }
 
-    /// Returns the initial sequence number of a connection between these addresses: "ISN = M +
-    /// F(localip, localport, remoteip, remoteport, secretkey)" (RFC 9293 MUST-9).
+    /// "ISN = M + F(localip, localport, remoteip, remoteport, secretkey)" (RFC 9293 MUST-9).
     // spec: TCP-9293-4
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "sequence numbers are modulo 2^32")]
@@ -49,7 +43,6 @@ impl IsnGenerator {
         ) as u32)
     }
 
-    /// Returns the offset to add to the timestamp clock of a connection between these addresses.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "timestamps are modulo 2^32")]
     pub(crate) fn timestamp_offset(&self, local: SocketAddr, remote: SocketAddr) -> u32 {
@@ -72,9 +65,6 @@ pub enum SynRefusal {
 }
 
 /// Checks that a segment to a listener is a SYN that opens a connection (RFC 9293 §3.10.7.2).
-///
-/// # Errors
-/// If it is not; the refusal says what to do.
 pub(crate) const fn check_syn(header: &Header) -> Result<(), SynRefusal> {
     let flags = header.flags;
     if flags.contains(Flags::RST) {
@@ -89,8 +79,7 @@ pub(crate) const fn check_syn(header: &Header) -> Result<(), SynRefusal> {
     Ok(())
 }
 
-/// Returns the RST that answers a segment for no connection (RFC 9293 §3.10.7.1); `None` if the
-/// segment is a RST.
+/// Returns the RST for a segment for no connection (RFC 9293 §3.10.7.1), unless it is a RST.
 #[must_use]
 pub(crate) fn reset_for(header: &Header, payload_len: usize) -> Option<Header> {
     if header.flags.contains(Flags::RST) {

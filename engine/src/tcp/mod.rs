@@ -1,9 +1,8 @@
 //! TCP for MPA: a TCP that deals in segments and records, not in a byte stream.
 //!
-//! `tcp` knows ranges of stream offsets and holds no payload: the layer above owns the bytes, cuts
-//! them into records, and gathers them again when a range must be retransmitted. `tcp` offers the
-//! payload of each arriving segment at once, in any order. It acknowledges what the layer above
-//! [commits](Tcb::commit); the peer retransmits what is not committed.
+//! `tcp` knows ranges of stream offsets and holds no payload: the layer above owns the bytes, and
+//! gathers them again when a range must be retransmitted. `tcp` offers the payload of each arriving
+//! segment at once, in any order, and acknowledges what the layer above [commits](Tcb::commit).
 //!
 //! Promises to the layer above:
 //!
@@ -21,20 +20,8 @@
 //! then  poll_event*
 //! ```
 //!
-//! Connections report their decisions to `tracing`, target `urnic::tcp`, never for each good
-//! segment: changes of state, timeouts, probes, recoveries, a closed window, and drops when their
-//! counter reaches a power of two.
-//!
-//! # Files
-//!
-//! `connection.rs` is the owner; `arrive.rs`, `transmit.rs` and `timeout.rs` are its inputs and
-//! outputs, `in_order.rs` the fast path for data that arrives. `recv.rs` with `assembler.rs` and
-//! `ack.rs` is the receive half, `send.rs` with `sack.rs`, `rtt.rs` and `congestion/` the send
-//! half. `rack.rs`, `recovery.rs`, `prr.rs` and `tlp.rs` are loss recovery, `send_window.rs` the
-//! peer's window, `pacing.rs` spaces segments in time. `time_wait.rs` is the record that remains of
-//! a connection that both ends have closed. `header.rs` and `seq.rs` are the wire format,
-//! `state.rs` is the state diagram, `listen.rs`, `backlog.rs` and `cookie.rs` serve listeners,
-//! `path.rs` tracks what is known about the path.
+//! Connections report changes of state, timeouts, probes, recoveries, a closed window, and drops
+//! (when their counter reaches a power of two) to `tracing`, target `urnic::tcp`.
 
 mod ack;
 mod arrive;
@@ -85,7 +72,6 @@ pub use state::{State, Trigger};
 pub(crate) use time_wait::{TimeWait, TimeWaitOutcome};
 pub use transmit::{Budget, Outgoing};
 
-/// The `tracing` target of connections.
 const TRACE: &str = "urnic::tcp";
 
 #[cfg(test)]

@@ -1,14 +1,11 @@
-//! Pacing: on a long path, the congestion window is spread over the round trip instead of sent at
-//! once.
-//!
-//! A window that opens in one step, after idle time or by acknowledgments that arrive in a bunch,
-//! overflows queues that the same window would fill evenly. On a short path the queues of hosts and
-//! switches hold a whole window, and nothing is paced: the cost there is one comparison.
+//! Pacing: on a long path, the congestion window is spread over the round trip. A window that opens
+//! in one step, after idle time or by acknowledgments in a bunch, overflows queues that the same
+//! window would fill evenly. On a short path the queues hold a whole window, and nothing is paced.
 
 use crate::time::Instant;
 
-/// Minimum round trip from which on a path is paced. Not the smoothed one: ends that wait for a
-/// processor make it long on the shortest of paths.
+/// Minimum round trip from which on a path is paced: the smoothed one is long on the shortest of
+/// paths if ends wait for a processor.
 const ROUND_TRIP_MIN_NS: u64 = 2_000_000;
 /// Time that one burst takes at the pace. A super-frame is no larger.
 const QUANTUM_NS: u64 = 1_000_000;
@@ -17,7 +14,6 @@ const CATCH_UP_NS: u64 = 10_000_000;
 /// Segments that may always be sent in one burst.
 const QUANTUM_SEGMENTS: u64 = 2;
 
-/// Sending rate, in bytes per duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pace {
     bytes: u64,
@@ -25,14 +21,12 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Returns true if a path with this round trip is paced.
     pub(crate) const fn is_worth_it(rtt_min_ns: u64) -> bool {
         rtt_min_ns >= ROUND_TRIP_MIN_NS
     }
 
-    /// The pace for a window of `cwnd` bytes. It is faster than a window per round trip, so that
-    /// pacing never limits by itself: 2 times in slow start, where the window doubles in that time,
-    /// 1.25 times later.
+    /// Faster than a window per round trip, so that pacing never limits by itself: 2 times in slow
+    /// start, where the window doubles in that time, 1.25 times later.
     pub(crate) fn new(cwnd: u64, srtt_ns: u64, slow_start: bool) -> Self {
         let bytes = if slow_start { cwnd.saturating_mul(2) } else { cwnd.saturating_add(cwnd / 4) };
         Self { bytes: bytes.max(1), ns: srtt_ns.max(1) }
@@ -48,7 +42,6 @@ impl Pace {
         u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 
-    /// Largest number of bytes that may be sent in one burst.
     fn quantum(self, emss: u64) -> u64 {
         self.bytes_in(QUANTUM_NS).max(QUANTUM_SEGMENTS * emss)
     }
@@ -63,13 +56,11 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// Returns the bytes that may be sent now, or the time to ask again if they are less than a
-    /// segment.
+    /// Returns the bytes that may be sent now, or the time to ask again.
     pub(crate) fn room(&mut self, now: Instant, pace: Pace, emss: u64) -> Result<u64, Instant> {
         let quantum = pace.quantum(emss);
         let waiting = pace.bytes_in(self.clear_at.nanos_since(now));
-        // Time that passed while a segment waited counts for sending: a late timer does not lower
-        // the rate.
+        // Time that passed while a segment waited counts: a late timer does not lower the rate.
         let late_ns = if self.behind { now.nanos_since(self.clear_at).min(CATCH_UP_NS) } else { 0 };
         let room = quantum.saturating_sub(waiting).saturating_add(pace.bytes_in(late_ns));
         if room >= emss {
@@ -81,7 +72,6 @@ impl Pacer {
         Err(now.plus_nanos(ahead_ns.max(1)))
     }
 
-    /// Records that `bytes` were sent.
     pub(crate) fn on_sent(&mut self, now: Instant, pace: Pace, bytes: u64) {
         let credit_ns = if self.behind { CATCH_UP_NS } else { 0 };
         let from = self.clear_at.as_nanos().max(now.as_nanos().saturating_sub(credit_ns));

@@ -11,8 +11,8 @@ use crate::time::Instant;
 const SUSPECT_TIMEOUTS: u32 = 2;
 
 impl Tcb {
-    /// Returns true if `seq` is that of a segment of ours that is unanswered, a SYN included. An
-    /// ICMP message that quotes another number is ignored (RFC 5927 §4.1).
+    /// A segment of ours that is unanswered, a SYN included. An ICMP message that quotes another
+    /// number is ignored (RFC 5927 §4.1).
     // spec: TCP-PMTU-5, SEC-T-7
     #[must_use]
     pub(crate) fn is_unanswered(&self, seq: SeqNum) -> bool {
@@ -23,10 +23,9 @@ impl Tcb {
         self.is_in_flight(seq)
     }
 
-    /// Handles a report of the network that the peer refuses connections or is unreachable, which
-    /// `event` says. Abandons a connection whose SYN was not answered yet; an established connection
-    /// continues (RFC 5927 §5.2, RFC 5461 §4.1: "treat soft and hard errors" alike while a
-    /// connection is being opened). Returns true if it was abandoned.
+    /// The network reports that the peer refuses or is unreachable (`event`). Returns true if a
+    /// connection whose SYN was unanswered was abandoned; an established one continues (RFC 5927
+    /// §5.2, RFC 5461 §4.1: "treat soft and hard errors" alike while a connection is being opened).
     pub fn give_up_opening(&mut self, event: TcpEvent) -> bool {
         let is_opening = self.state == State::SynSent;
         if is_opening {
@@ -42,8 +41,7 @@ impl Tcb {
         self.reset = None;
     }
 
-    /// Retransmits at once what was lost while the link was down, because the timeout has grown
-    /// long by then.
+    /// Retransmits at once what the link lost while it was down: the timeout has grown long.
     pub(crate) fn retransmit_now(&mut self, now: Instant) {
         self.snd.link_returned(now);
         for timer in [Timer::Retransmit, Timer::Persist] {
@@ -53,14 +51,13 @@ impl Tcb {
         }
     }
 
-    /// Returns true if the peer has not answered for so long that the path to it is suspect.
     #[must_use]
     pub(crate) const fn is_path_suspect(&self) -> bool {
         self.snd.timeouts() >= SUSPECT_TIMEOUTS || self.handshake.syn_timed_out
     }
 
-    /// Length of the oldest segment in flight, in bytes with its header and options (a FIN counts
-    /// as 1); 0 if none is in flight. Timeouts retransmit this segment.
+    /// In bytes with header and options (a FIN counts as 1); 0 if none is in flight. Timeouts
+    /// retransmit it.
     #[must_use]
     pub(crate) fn oldest_in_flight_len(&self) -> usize {
         match usize::try_from(self.snd.board.first_len()).unwrap_or(usize::MAX) {

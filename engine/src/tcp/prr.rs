@@ -1,7 +1,5 @@
-//! Proportional rate reduction: bytes to send for each acknowledgment during recovery (RFC 6937, as
-//! revised by draft-ietf-tcpm-prr-rfc6937bis, published as RFC 9937).
+//! Proportional rate reduction: what to send for each acknowledgment (RFC 6937, RFC 9937).
 
-/// The state of one recovery. All values are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Prr {
     /// Bytes in flight that the recovery aims at.
@@ -12,28 +10,24 @@ pub(crate) struct Prr {
     delivered: u64,
     /// "prr_out": bytes sent since.
     sent: u64,
-    /// Bytes that may be in flight now.
     cwnd: u64,
 }
 
 impl Prr {
-    /// A recovery that aims at `ssthresh` bytes in flight, and began with `flight`.
     pub(crate) fn new(ssthresh: u64, flight: u64) -> Self {
         Self { ssthresh, flight_at_start: flight.max(1), delivered: 0, sent: 0, cwnd: ssthresh }
     }
 
-    /// The window until the next acknowledgment.
     pub(crate) const fn cwnd(&self) -> u64 {
         self.cwnd
     }
 
-    /// Records that `bytes` are sent or retransmitted.
     pub(crate) const fn on_sent(&mut self, bytes: u64) {
         self.sent += bytes;
     }
 
-    /// Updates the window for an acknowledgment of `delivered` bytes; `pipe` bytes are in flight
-    /// now. `progress` is true if SND.UNA moved and no further loss was found ("safeACK").
+    /// `pipe` bytes are in flight now. `progress`: SND.UNA moved and no further loss was found
+    /// ("safeACK").
     pub(crate) fn on_ack(&mut self, delivered: u64, pipe: u64, emss: u64, progress: bool) {
         if delivered == 0 {
             return;

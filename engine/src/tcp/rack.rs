@@ -1,19 +1,15 @@
 //! RACK: a segment is lost if it was sent well before another that has arrived (RFC 8985 §5, §6).
-//!
-//! Knows times and offsets only. The scoreboard walks its segments and asks here which of them are
-//! overdue; the sender decides how to react to a loss.
+//! The scoreboard asks here which segments are overdue; the sender decides how to react to a loss.
 
 use crate::time::Instant;
 use crate::types::StreamOffset;
 
-/// A transmission that an acknowledgment reported as delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Delivery {
     pub(crate) sent_at: Instant,
     pub(crate) end: StreamOffset,
 }
 
-/// Segments that one acknowledgment reported as delivered, as far as RACK needs them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Deliveries {
     /// The latest among segments that were sent once.
@@ -25,7 +21,6 @@ pub(crate) struct Deliveries {
 }
 
 impl Deliveries {
-    /// Notes a delivered segment. Segments are noted in stream order.
     pub(crate) fn note(&mut self, sent_at: Instant, end: StreamOffset, sent_once: bool) {
         let slot = if sent_once { &mut self.original } else { &mut self.resent };
         if slot.is_none_or(|known| is_later((sent_at, end), (known.sent_at, known.end))) {
@@ -37,8 +32,7 @@ impl Deliveries {
     }
 }
 
-/// Returns true if `one` was sent after `other`. Of two segments sent at the same moment, the one
-/// that ends later in the stream was sent later (RFC 8985 §6.2 "RACK_sent_after").
+/// Segments sent at the same moment are ordered by their ends (RFC 8985 §6.2 "RACK_sent_after").
 fn is_later(one: (Instant, StreamOffset), other: (Instant, StreamOffset)) -> bool {
     one > other
 }
@@ -78,17 +72,15 @@ impl Rack {
         }
     }
 
-    /// Records that everything before `end` arrived in order; `sent_at` is the time its last
-    /// segment was sent. Cheaper than [`update`](Self::update), for when nothing is missing.
+    /// Everything before `end` arrived in order. Cheaper than [`update`](Self::update).
     pub(crate) const fn in_order(&mut self, now: Instant, sent_at: Instant, end: StreamOffset) {
         self.latest = Delivery { sent_at, end };
         self.rtt_ns = now.nanos_since(sent_at);
         self.highest = end;
     }
 
-    /// Takes the deliveries that an acknowledgment reports (RFC 8985 §6.2 steps 2 and 3).
-    /// `could_be_resent` returns true if the retransmission sent at that time can have caused the
-    /// acknowledgment.
+    /// RFC 8985 §6.2 steps 2 and 3. `could_be_resent` returns true if the retransmission sent at
+    /// that time can have caused the acknowledgment.
     pub(crate) fn update(
         &mut self,
         now: Instant,
@@ -116,7 +108,6 @@ impl Rack {
         self.rtt_ns = now.nanos_since(original.sent_at);
     }
 
-    /// Records that everything before `end` is acknowledged.
     pub(crate) fn acknowledged(&mut self, end: StreamOffset) {
         self.highest = self.highest.max(end);
         // RFC 8985 §6.2 step 4: the round trip in which D-SACKs count once is over.
@@ -125,18 +116,15 @@ impl Rack {
         }
     }
 
-    /// Returns true if a segment was sent before another that has arrived.
     pub(crate) fn is_overtaken(&self, sent_at: Instant, end: StreamOffset) -> bool {
         is_later((self.latest.sent_at, self.latest.end), (sent_at, end))
     }
 
-    /// Returns the time at which an overtaken segment counts as lost.
     pub(crate) const fn overdue_at(&self, sent_at: Instant, window_ns: u64) -> Instant {
         sent_at.plus_nanos(self.rtt_ns.saturating_add(window_ns))
     }
 
-    /// Enlarges the window because a D-SACK reports a needless retransmission (RFC 8985 §6.2 step
-    /// 4).
+    /// A D-SACK reports a needless retransmission (RFC 8985 §6.2 step 4).
     pub(crate) const fn on_dsack(&mut self, nxt: StreamOffset) {
         if self.dsack_round.is_none() {
             self.dsack_round = Some(nxt);
@@ -145,12 +133,10 @@ impl Rack {
         }
     }
 
-    /// Records that a retransmitted segment had only been late.
     pub(crate) const fn on_reordering(&mut self) {
         self.reordering_seen = true;
     }
 
-    /// Records the end of a recovery.
     pub(crate) const fn on_recovered(&mut self) {
         self.persist = self.persist.saturating_sub(1);
         if self.persist == 0 {
@@ -158,9 +144,8 @@ impl Rack {
         }
     }
 
-    /// Returns how much later than expected a segment may arrive (RFC 8985 §6.2
-    /// "RACK_update_reo_wnd"). `certain`: losses are being repaired, or enough is SACKed to begin a
-    /// recovery without RACK.
+    /// RFC 8985 §6.2 "RACK_update_reo_wnd". `certain`: losses are being repaired, or enough is
+    /// SACKed to begin a recovery without RACK.
     // spec: TCP-8985-2
     pub(crate) fn window_ns(
         &self,

@@ -1,10 +1,7 @@
 //! The receive half: acceptability of segments, the bytes still missing, and the receive window.
-//!
-//! Owns RCV.NXT, the window's right edge and the table of out-of-order ranges; holds no payload. It
-//! promises the layer above that bytes reported missing were never committed before. Thus data that
-//! was processed once is never overwritten (RFC 5044 appendix A.3).
-//!
-//! It also works without a connection: [`ReceiveHalf::passive`] follows one direction of a capture.
+//! Owns RCV.NXT, the window's right edge and the table of out-of-order ranges; holds no payload.
+//! Bytes reported missing were never committed: data that was processed once is never overwritten
+//! (RFC 5044 appendix A.3). [`ReceiveHalf::passive`] follows one direction of a capture.
 
 use std::ops::Range;
 
@@ -20,8 +17,7 @@ use crate::types::StreamOffset;
 pub struct ArrivedPayload {
     /// Number of bytes at the start of the segment's payload that lie before `range`.
     pub skip: usize,
-    /// Stream position of the remaining bytes; never empty. Parts of it may have been received
-    /// before: ask [`ReceiveHalf::next_missing`].
+    /// The remaining bytes; never empty. Ask [`ReceiveHalf::next_missing`] about it.
     pub range: Range<StreamOffset>,
 }
 
@@ -33,15 +29,11 @@ pub struct Full;
 /// Position of a segment relative to the window (RFC 9293 §3.4, the acceptability test).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Acceptability {
-    /// Wholly before RCV.NXT.
     Old,
-    /// Starts beyond the window.
     Beyond,
-    /// Acceptable; `payload` is the part that lies in the window.
     Inside { payload: Option<ArrivedPayload>, starts_at_next: bool },
 }
 
-/// Position of a segment relative to a window, as numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stand {
     /// Wholly before RCV.NXT.
@@ -53,12 +45,9 @@ pub(crate) enum Stand {
 }
 
 impl Stand {
-    /// The acceptability test of RFC 9293 §3.4 for a segment numbered `seq` with `payload_len`
-    /// bytes and `control` SYN and FIN bits, where `next` is RCV.NXT and `window` RCV.WND.
-    ///
-    /// More permissive than the RFC in one case: a segment without text exactly at the right edge
-    /// is acceptable. A peer that used up the window and lost some of it sends acknowledgments from
-    /// there, and these must count.
+    /// The acceptability test of RFC 9293 §3.4, where `next` is RCV.NXT and `window` RCV.WND. A
+    /// segment without text exactly at the right edge is acceptable, too: a peer that used up the
+    /// window and lost some of it sends acknowledgments from there.
     #[inline]
     pub(crate) fn of(
         seq: SeqNum,
@@ -88,20 +77,15 @@ pub struct ReceiveHalf {
     assembler: Assembler,
     /// Position of the peer's FIN, once one was received.
     fin_at: Option<StreamOffset>,
-    /// RCV.NXT, not counting the FIN.
     rcv_nxt: StreamOffset,
     /// Right edge: one more than the highest offset ever advertised. It never moves back.
     edge: StreamOffset,
     /// Right edge as the peer can compute it from the last window field.
     advertised: StreamOffset,
-    /// Bytes committed since the start.
     committed_bytes: u64,
     space: SeqSpace,
-    /// Window policy.
     window_bytes: u32,
-    /// Our MSS, the step of the window.
     mss: u32,
-    /// Shift applied to window fields.
     shift: u8,
     fin_taken: bool,
     /// A duplicate to report once (RFC 2883).
@@ -116,8 +100,7 @@ const WINDOW_MAX: u32 = 1 << 30;
 pub(crate) const SHIFT_MAX: u8 = 14;
 
 impl ReceiveHalf {
-    /// A receiver for the stream after the SYN numbered `irs`, with a window of at most
-    /// `window_bytes` that opens in steps of `mss`.
+    /// A receiver for the stream after the SYN numbered `irs`; the window opens in steps of `mss`.
     #[must_use]
     pub(crate) fn new(irs: SeqNum, window_bytes: u32, mss: u32) -> Self {
         let window_bytes = window_bytes.min(WINDOW_MAX);
@@ -150,9 +133,9 @@ impl ReceiveHalf {
         Self { assembler: Assembler::new(ranges_max), ..self }
     }
 
-    /// For a passive receiver: returns the stream range of `len` bytes numbered from `seq`; `None`
-    /// if all of them lie before the cumulative point. To continue after bytes that a capture
-    /// lacks, commit the gap.
+    /// For a passive receiver: the stream range of `len` bytes numbered from `seq`; `None` if all
+    /// lie before the cumulative point. To continue after bytes that a capture lacks, commit the
+    /// gap.
     #[must_use]
     pub fn handle_data(&self, seq: SeqNum, len: usize) -> Option<ArrivedPayload> {
         let near = self.highest_end();
@@ -191,16 +174,13 @@ impl ReceiveHalf {
     }
 
     /// Returns true if [`commit`](Self::commit) has room for `range` and for any front part of it.
-    /// Ask before taking anything, when it is not known yet how much will be kept.
     #[must_use]
     pub fn can_commit(&self, range: &Range<StreamOffset>) -> bool {
         range.start <= self.rcv_nxt || self.assembler.has_room_from(range.start)
     }
 
-    /// Records that the bytes of `range` are kept: they count as received.
-    ///
-    /// # Errors
-    /// [`Full`] if the range touches no other and there are too many; nothing is changed then.
+    /// Records that the bytes of `range` are kept: they count as received. Errors: [`Full`] if the
+    /// range touches no other and there are too many.
     pub fn commit(&mut self, range: Range<StreamOffset>) -> Result<(), Full> {
         if range.start >= range.end {
             return Ok(());
@@ -211,8 +191,7 @@ impl ReceiveHalf {
             if !self.assembler.is_empty() {
                 self.rcv_nxt = self.assembler.absorb(self.rcv_nxt);
             }
-            // Committing more than was advertised is the caller's choice; the window must not
-            // become negative.
+            // The caller may commit more than was advertised; the window must not become negative.
             self.edge = self.edge.max(self.rcv_nxt);
             // A FIN before what is kept contradicts it.
             self.fin_at = self.fin_at.filter(|at| *at >= self.rcv_nxt);
@@ -228,8 +207,7 @@ impl ReceiveHalf {
         Ok(())
     }
 
-    /// Returns the range of a segment's text that is exactly the next one and fits the window;
-    /// `None` if there is a gap or a FIN is known.
+    /// Returns the range of a segment's text that is exactly the next one and fits the window.
     #[inline]
     pub(crate) fn next_range(&self, seq: SeqNum, len: usize) -> Option<Range<StreamOffset>> {
         let start = self.rcv_nxt;
@@ -249,20 +227,17 @@ impl ReceiveHalf {
         self.committed_bytes = self.committed_bytes.wrapping_add(octets);
     }
 
-    /// Discards the out-of-order bytes of `range`: they count as never received, even if SACK
-    /// blocks reported them. RFC 2018 §8 permits this to a receiver that is short of memory, and
-    /// makes the sender keep the bytes until they are acknowledged.
+    /// Discards the out-of-order bytes of `range`, even if SACK blocks reported them. RFC 2018 §8
+    /// permits this, and makes the sender keep the bytes until they are acknowledged.
     pub fn forget(&mut self, range: &Range<StreamOffset>) {
         self.assembler.remove(range);
     }
 
-    /// Returns true if bytes beyond a gap were committed.
     #[must_use]
     pub(crate) fn has_gap(&self) -> bool {
         !self.assembler.is_empty()
     }
 
-    /// End of the highest byte committed.
     #[must_use]
     pub(crate) fn highest_end(&self) -> StreamOffset {
         self.assembler.highest_end().unwrap_or(self.rcv_nxt)
@@ -280,18 +255,15 @@ impl ReceiveHalf {
         self.fin_taken
     }
 
-    /// The acknowledgment number.
     pub(crate) fn ack_number(&self) -> SeqNum {
         self.space.seq_at(self.next_position())
     }
 
-    /// RCV.NXT, counting the FIN.
     fn next_position(&self) -> StreamOffset {
         self.rcv_nxt + u64::from(self.fin_taken)
     }
 
-    /// The acceptability test of RFC 9293 §3.4 for a segment with `payload_len` bytes and
-    /// `control` SYN and FIN bits; see [`Stand::of`].
+    /// RFC 9293 §3.4; see [`Stand::of`].
     pub(crate) fn acceptability(
         &self,
         seq: SeqNum,
@@ -326,7 +298,6 @@ impl ReceiveHalf {
         self.fin_at.unwrap_or(StreamOffset(u64::MAX))
     }
 
-    /// Records a FIN that follows the byte before `seq`; ignored if it contradicts what is known.
     pub(crate) fn note_fin(&mut self, seq: SeqNum) {
         let Some(at) = self.space.offset_near(seq, self.rcv_nxt) else { return };
         if self.fin_at.is_none() && at >= self.highest_end() && at <= self.edge {
@@ -363,26 +334,22 @@ impl ReceiveHalf {
         self.shift
     }
 
-    /// Returns true if the window grew so much since the last segment that an update should be
-    /// sent.
+    /// Returns true if the window grew so much that an update should be sent.
     pub(crate) fn update_is_due(&self) -> bool {
         let wanted = self.rcv_nxt + u64::from(self.offered_max());
         wanted.0.saturating_sub(self.advertised.0) >= self.step()
     }
 
-    /// Returns the smallest step of the right edge: min(MSS, half the buffer) (RFC 9293
-    /// §3.8.6.2.2).
+    /// The smallest step of the right edge (RFC 9293 §3.8.6.2.2).
     // spec: TCP-9293-17
     fn step(&self) -> u64 {
         u64::from(self.mss.min(self.window_bytes / 2).max(1))
     }
 
-    /// Returns the window policy, limited to the largest value of the window field.
     fn offered_max(&self) -> u32 {
         self.window_bytes.min(u32::from(u16::MAX) << self.shift)
     }
 
-    /// Returns the window field for a segment sent now, unscaled on a SYN.
     // spec: TCP-7323-2
     pub(crate) fn window_field(&mut self, on_syn: bool) -> u16 {
         let wanted = self.rcv_nxt + u64::from(self.offered_max());
@@ -396,8 +363,7 @@ impl ReceiveHalf {
         field
     }
 
-    /// Returns the first bytes of an arrived segment that were received before, if other bytes of
-    /// it were not.
+    /// The first bytes that were received before, if other bytes of the segment were not.
     pub(crate) fn repeated(&self, arrived: &ArrivedPayload) -> Option<Range<StreamOffset>> {
         let ArrivedPayload { skip, range } = arrived;
         if *skip > 0 {
@@ -407,8 +373,7 @@ impl ReceiveHalf {
         self.assembler.first_within(range)
     }
 
-    /// Remembers a duplicate for the next acknowledgment (RFC 2883 §4). Contiguous duplicates
-    /// become one block, so that a burst of them is reported as a whole.
+    /// For the next acknowledgment (RFC 2883 §4). Contiguous duplicates become one block.
     // spec: TCP-2883-1
     pub(crate) fn report_duplicate(&mut self, range: Range<StreamOffset>) {
         if range.start >= self.rcv_nxt {
@@ -432,7 +397,6 @@ impl ReceiveHalf {
         }
     }
 
-    /// Returns the duplicate that the next acknowledgment reports.
     pub(crate) fn duplicate(&self) -> Option<SackBlock> {
         let Range { start, end } = self.duplicate.as_ref()?;
         Some((self.space.seq_at(*start), self.space.seq_at(*end)))
@@ -471,8 +435,7 @@ impl ReceiveHalf {
     }
 }
 
-/// Returns the smallest shift with which the window field can express `window_bytes` (RFC 7323
-/// §2.2).
+/// The smallest shift that can express `window_bytes` (RFC 7323 §2.2).
 pub(crate) fn shift_for(window_bytes: u32) -> u8 {
     (0..SHIFT_MAX)
         .find(|&shift| window_bytes.min(WINDOW_MAX) >> shift <= u32::from(u16::MAX))

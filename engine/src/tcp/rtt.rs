@@ -9,10 +9,8 @@ const GRANULARITY_NS: u64 = 100_000;
 /// Doublings after which the timeout no longer grows (it has reached its ceiling long before).
 const BACKOFF_MAX: u32 = 24;
 
-/// The estimator: smoothed round-trip time, its variation, and the resulting timeout.
 #[derive(Clone, Debug)]
 pub(crate) struct RttEstimator {
-    /// Smoothed round-trip time; `None` before the first sample.
     srtt_ns: Option<u64>,
     rttvar_ns: u64,
     last_ns: u64,
@@ -59,22 +57,19 @@ impl RttEstimator {
             }
         };
         self.srtt_ns = Some(srtt_ns);
-        // RFC 6298 §2.3: SRTT + max (G, K*RTTVAR). The second term is at least the floor and at
-        // least SRTT: on a steady path RTTVAR vanishes, and the timer must leave the time that RACK
-        // and the tail loss probe need.
+        // RFC 6298 §2.3: SRTT + max (G, K*RTTVAR). The second term is at least the floor and SRTT:
+        // on a steady path RTTVAR vanishes, and RACK and the tail loss probe need time.
         let margin_ns =
             self.rttvar_ns.saturating_mul(4).max(GRANULARITY_NS).max(self.rto_min_ns).max(srtt_ns);
         self.rto_ns = srtt_ns.saturating_add(margin_ns).min(self.rto_max_ns);
         self.backoff = 0;
     }
 
-    /// The current timeout, including backoff.
     pub(crate) fn rto_ns(&self) -> u64 {
         self.rto_ns.saturating_mul(1 << self.backoff).min(self.rto_max_ns)
     }
 
-    /// Doubles the timeout: "The host MUST set RTO <- RTO * 2 ("back off the timer")" (RFC 6298
-    /// §5.5).
+    /// "The host MUST set RTO <- RTO * 2 ("back off the timer")" (RFC 6298 §5.5).
     pub(crate) fn back_off(&mut self) {
         self.backoff = (self.backoff + 1).min(BACKOFF_MAX);
     }
@@ -83,43 +78,37 @@ impl RttEstimator {
     // spec: TCP-6298-4
     pub(crate) fn after_syn_loss(&mut self) {
         // RFC 6298 §5.7: "the RTO MUST be re-initialized to 3 seconds when data transmission
-        // begins". A configured initial value above that stays.
+        // begins", unless a higher initial value is configured.
         self.rto_ns = self.rto_ns.max(AFTER_SYN_LOSS_NS).min(self.rto_max_ns);
         self.backoff = 0;
     }
 
-    /// Smoothed round-trip time.
     pub(crate) const fn srtt_ns(&self) -> Option<u64> {
         self.srtt_ns
     }
 
-    /// The last sample taken.
     pub(crate) const fn last_ns(&self) -> u64 {
         self.last_ns
     }
 
-    /// RTTVAR.
     pub(crate) const fn variation_ns(&self) -> u64 {
         self.rttvar_ns
     }
 
-    /// Smallest recent round-trip time.
     pub(crate) fn min_ns(&self) -> Option<u64> {
         let min_ns = self.min.value_ns();
         (min_ns != u64::MAX).then_some(min_ns)
     }
 }
 
-/// The smallest sample of the last minutes. RFC 8985 §6.2 step 1: "a simple global minimum of all
-/// RTT measurements from the connection" is one way, "a windowed min-filtered value of recent RTT
-/// measurements" the better one: after a change of route the old minimum does not describe the
-/// path.
+/// The smallest sample of the last minutes. RFC 8985 §6.2 step 1 prefers "a windowed min-filtered
+/// value of recent RTT measurements" to a global minimum, which after a change of route does not
+/// describe the path.
 #[derive(Clone, Debug)]
 struct WindowedMin {
     /// Smallest sample of this span, and of the one before it; `u64::MAX` without a sample.
     current_ns: u64,
     previous_ns: u64,
-    /// Start of this span.
     since: Instant,
 }
 

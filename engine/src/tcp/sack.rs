@@ -1,11 +1,7 @@
-//! The scoreboard: every segment in flight, and its state.
-//!
-//! Segments keep the boundaries they were first sent with, so that a retransmission repeats whole
-//! records (RFC 5044 appendix A.1). The sender splits a segment only if the path no longer takes
-//! it.
-//!
-//! Invariants: segments are contiguous, the first holds SND.UNA, the last ends at SND.NXT; the
-//! byte sums below equal what a walk over the segments would find.
+//! The scoreboard: every segment in flight. Segments keep the boundaries they were first sent with,
+//! so that a retransmission repeats whole records (RFC 5044 appendix A.1); only a path that takes
+//! less splits them. Invariants: segments are contiguous, the first holds SND.UNA, the last ends at
+//! SND.NXT; the byte sums below equal what a walk over the segments would find.
 
 mod loss;
 
@@ -17,25 +13,20 @@ use crate::mem::region::prefetch::prefetch_front;
 use crate::time::Instant;
 use crate::types::StreamOffset;
 
-/// One segment in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment {
     start: StreamOffset,
-    /// Time at which it was last sent.
     sent_at: Instant,
     /// Positions it takes: its bytes, or 1 for a FIN.
     len: u32,
     marks: Marks,
-    /// Known length of the run of SACKed segments that starts here: a walk may skip them. 0 if the
-    /// segment is not SACKed.
+    /// Known length of the run of SACKed segments that starts here: a walk may skip them.
     sacked_run: u16,
 }
 
 bitflags::bitflags! {
-    /// State of a segment.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     struct Marks: u8 {
-        /// Selectively acknowledged.
         const SACKED = 1;
         /// Considered lost; never together with SACKED.
         const LOST = 2;
@@ -43,12 +34,9 @@ bitflags::bitflags! {
         const RESENT = 4;
         /// Sent more than once at some time: gives no round-trip sample (Karn).
         const AMBIGUOUS = 8;
-        /// Ends a burst: PSH.
         const PUSH = 16;
-        /// A FIN, without bytes.
         const FIN = 32;
-        /// A piece of a segment that was sent in the doubted length. The piece was never sent by
-        /// itself.
+        /// A piece of a segment that was sent in the doubted length; it was never sent by itself.
         const CUT = 64;
     }
 }
@@ -68,10 +56,8 @@ impl Segment {
     }
 }
 
-/// Effect of a cumulative acknowledgment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Acknowledged {
-    /// Positions acknowledged for the first time, cumulatively.
     pub(crate) bytes: u64,
     /// Positions in `bytes` that were not SACKed before.
     pub(crate) fresh: u64,
@@ -79,27 +65,21 @@ pub(crate) struct Acknowledged {
     pub(crate) sample_from: Option<Instant>,
     /// Some of the acknowledged bytes had been sent more than once.
     pub(crate) ambiguous: bool,
-    /// Send time of the last acknowledged segment.
     pub(crate) last_sent_at: Instant,
 }
 
-/// A segment to retransmit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resend {
-    /// Its bytes; empty for a FIN.
     pub(crate) data: Range<StreamOffset>,
     pub(crate) fin: bool,
     pub(crate) push: bool,
-    /// This is the first segment in flight.
     pub(crate) first: bool,
 }
 
-/// All segments in flight.
 #[derive(Clone, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Scoreboard {
-    /// Retransmissions of lost segments, in the order they were sent: time and start. Entries whose
-    /// segment has arrived, or was retransmitted once more, are stale.
+    /// In the order sent. Stale if the segment has arrived, or was retransmitted once more.
     copies: VecDeque<(Instant, StreamOffset)>,
     segments: VecDeque<Segment>,
     /// All segments that start before this offset are SACKed, lost, or were retransmitted.
@@ -114,18 +94,14 @@ pub(crate) struct Scoreboard {
     resent_bytes: u64,
     /// Without SACK: bytes that have left the network according to duplicate ACKs.
     duplicate_bytes: u64,
-    /// Length of the oldest segment at the time the path was assumed to shrink; 0 if the path has
-    /// grown again since.
+    /// Length of the oldest segment when the path was assumed to shrink; 0 if it has grown since.
     doubted_len: u32,
-    /// The peer has received a segment of that length.
     long_delivered: bool,
-    /// Segments that [`sack`](Self::sack) has examined so far.
     #[cfg(test)]
     steps: u64,
 }
 
 impl Scoreboard {
-    /// Prefetches the oldest segment, or the place of the next.
     #[inline]
     pub(crate) fn prefetch(&self) {
         prefetch_front(&self.segments);
@@ -150,7 +126,6 @@ impl Scoreboard {
         (self.flight() + self.resent_bytes).saturating_sub(gone)
     }
 
-    /// Returns true if a lost segment must still be retransmitted.
     pub(crate) const fn has_unsent_loss(&self) -> bool {
         self.lost_bytes > self.resent_bytes
     }
@@ -160,17 +135,14 @@ impl Scoreboard {
         self.sacked_bytes | self.lost_bytes | self.duplicate_bytes == 0
     }
 
-    /// Bytes SACKed above SND.UNA.
     pub(crate) const fn sacked_bytes(&self) -> u64 {
         self.sacked_bytes
     }
 
-    /// Without SACK: bytes that have left the network according to duplicate ACKs.
     pub(crate) const fn duplicate_bytes(&self) -> u64 {
         self.duplicate_bytes
     }
 
-    /// Returns true if a single segment is in flight: the peer may delay its acknowledgment.
     pub(crate) fn is_single(&self) -> bool {
         self.segments.len() == 1
     }
@@ -180,7 +152,6 @@ impl Scoreboard {
         self.segments.front().is_some_and(|first| first.marks.contains(Marks::SACKED))
     }
 
-    /// Positions that the oldest segment in flight takes; 0 if none is in flight.
     pub(crate) fn first_len(&self) -> u32 {
         self.segments.front().map_or(0, |first| first.len)
     }
@@ -196,7 +167,6 @@ impl Scoreboard {
         }
     }
 
-    /// Records a FIN.
     pub(crate) fn push_fin(&mut self, now: Instant) {
         self.append(now, 1, Marks::FIN);
     }
@@ -264,8 +234,7 @@ impl Scoreboard {
         done
     }
 
-    /// Assumes that the path does not take the oldest segment. If a segment as long arrives, that
-    /// assumption is wrong.
+    /// Assumes that the path does not take the oldest segment, until one as long arrives.
     pub(crate) fn path_shrank(&mut self) {
         if self.doubted_len == 0 {
             self.doubted_len = self.first_len();
@@ -273,25 +242,20 @@ impl Scoreboard {
         }
     }
 
-    /// Discards the evidence so far, because the path takes more again or is doubted anew.
     pub(crate) const fn forget_path_evidence(&mut self) {
         self.doubted_len = 0;
         self.long_delivered = false;
     }
 
-    /// Returns true if the peer has a segment as long as the one for which the path was assumed to
-    /// shrink.
     pub(crate) const fn is_long_delivered(&self) -> bool {
         self.long_delivered
     }
 
-    /// Notes that a segment has arrived that had this length when it was sent. A segment that was
-    /// retransmitted since the path shrank is shorter, because it was cut first.
+    /// One retransmitted since the path shrank is shorter.
     fn note_length(&mut self, len: u32) {
         self.long_delivered |= self.doubted_len > 0 && len >= self.doubted_len;
     }
 
-    /// Removes the entries for segments before `ack`: without SACK nothing else removes them.
     fn forget_copies(&mut self, ack: StreamOffset) {
         let first = self.segments.front().filter(|first| first.marks.contains(Marks::RESENT));
         // A part of the first segment may have arrived.
@@ -304,7 +268,6 @@ impl Scoreboard {
         }
     }
 
-    /// Subtracts a segment's bytes from the sums.
     fn forget_marks(&mut self, segment: &Segment) {
         let len = u64::from(segment.len);
         if segment.marks.contains(Marks::SACKED) {
@@ -318,9 +281,7 @@ impl Scoreboard {
         }
     }
 
-    /// Takes the blocks of a SACK option, as offsets; returns the bytes newly SACKed. Ignores a
-    /// block that begins before SND.UNA or ends after SND.NXT: it reports a duplicate, or is
-    /// invalid.
+    /// Returns the bytes newly SACKed. Blocks outside SND.UNA to SND.NXT: duplicates, or invalid.
     pub(crate) fn sack(
         &mut self,
         blocks: impl IntoIterator<Item = Range<StreamOffset>>,
@@ -335,11 +296,9 @@ impl Scoreboard {
         self.sacked_bytes - before
     }
 
-    /// Marks the segments that lie wholly in `block`.
-    ///
-    /// A peer may report any blocks, in any order, with every acknowledgment. Therefore a walk
-    /// skips earlier marks in runs, and no walk shortens a run: all walks together cost little more
-    /// than one step for each segment.
+    /// Marks the segments that lie wholly in `block`. A peer may report any blocks with every
+    /// acknowledgment. Therefore a walk skips earlier marks in runs, and no walk shortens a run:
+    /// all walks together cost little more than one step for each segment.
     fn mark_sacked(&mut self, block: &Range<StreamOffset>, delivered: &mut Deliveries) {
         let from = self.segments.partition_point(|segment| segment.start < block.start);
         let mut index = from;
@@ -379,8 +338,7 @@ impl Scoreboard {
         }
     }
 
-    /// Without SACK: a duplicate ACK reports that one more segment, of `bytes`, has left the
-    /// network.
+    /// Without SACK: a duplicate ACK reports that `bytes` more have left the network.
     pub(crate) fn duplicate_ack(&mut self, bytes: u64) {
         let most = self.flight().saturating_sub(self.lost_bytes);
         self.duplicate_bytes = (self.duplicate_bytes + bytes).min(most);
@@ -391,14 +349,11 @@ impl Scoreboard {
         self.duplicate_bytes = self.duplicate_bytes.saturating_sub(bytes);
     }
 
-    /// Without SACK: forgets what duplicate ACKs have reported.
     pub(crate) fn forget_duplicates(&mut self) {
         self.duplicate_bytes = 0;
     }
 
-    /// Takes the next lost segment to retransmit, whole. If the segment starts at or after
-    /// `window_end`, it is taken only if it is the first in flight. A segment longer than `emss` is
-    /// split first.
+    /// Split if it is longer than `emss`. Beyond `window_end` only the first in flight is taken.
     // spec: TCP-A.1-7, TCP-6675-4
     pub(crate) fn resend(
         &mut self,
@@ -435,8 +390,7 @@ impl Scoreboard {
         Some(segment.as_resend(index == 0))
     }
 
-    /// Takes the last segment to retransmit as a probe (RFC 8985 §7.3), whole; `None` if it is
-    /// known to have arrived or been lost, or no longer fits.
+    /// RFC 8985 §7.3. `None` if the last segment has arrived, is lost, or no longer fits.
     pub(crate) fn resend_last(&mut self, now: Instant, emss: u32) -> Option<Resend> {
         let first = self.is_single();
         let last = self.segments.back_mut()?;
@@ -449,7 +403,6 @@ impl Scoreboard {
         Some(last.as_resend(first))
     }
 
-    /// Cuts a segment that is lost and not yet retransmitted, after `len` bytes.
     fn split(&mut self, index: usize, len: u32) {
         let doubted_len = self.doubted_len;
         let segment = &mut self.segments[index];
@@ -465,13 +418,11 @@ impl Scoreboard {
         self.segments.insert(index + 1, rest);
     }
 
-    /// Number of entries in `copies`.
     #[cfg(test)]
     pub(crate) fn copies_len(&self) -> usize {
         self.copies.len()
     }
 
-    /// Checks the invariants by a walk.
     #[cfg(test)]
     pub(crate) fn check(&self) {
         let mut at = self.una;

@@ -1,9 +1,6 @@
 //! The send half: how much may be sent, what must be retransmitted, and how acknowledgments change
-//! that.
-//!
-//! Owns SND.UNA, SND.NXT (in the scoreboard), SND.WND and the loss recovery; holds no payload. New
-//! data is passed in as lengths; retransmissions are returned as the ranges they were first sent
-//! as.
+//! that. Owns SND.UNA, SND.NXT (in the scoreboard), SND.WND and the loss recovery; holds no
+//! payload. Retransmissions are returned as the ranges they were first sent as.
 
 mod frto;
 pub(super) mod recovery;
@@ -28,7 +25,6 @@ use frto::Frto;
 use recovery::{Disorder, Recovery, UndoPlace};
 use tlp::{LossProbe, ProbeDue};
 
-/// The send half of a connection.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct SendHalf {
@@ -66,43 +62,33 @@ pub(crate) struct SendHalf {
     pub(super) last_sent: Instant,
     pub(crate) board: Scoreboard,
     pub(super) loss_probe: Option<LossProbe>,
-    /// Time at which RACK finds the next loss, unless an acknowledgment arrives first.
     pub(super) next_loss_at: Option<Instant>,
     pub(crate) space: SeqSpace,
     window: SendWindow,
     emss: u32,
-    /// Timeouts since the last forward progress.
     pub(super) timeouts: u32,
     pub(super) probe_due: ProbeDue,
     /// The next retransmission does not wait for room in cwnd.
     pub(super) resend_at_once: bool,
-    /// The acknowledgment being processed echoes a mark.
     marked: bool,
     /// The layer above wanted to send more than cwnd permitted.
     pub(super) starved: bool,
     sack: bool,
 }
 
-/// An acceptable acknowledgment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ack<'a> {
     pub(crate) header: &'a Header,
-    /// Its acknowledgment number as an offset, between SND.UNA − window and SND.NXT.
     pub(crate) ack: StreamOffset,
-    /// The segment has no payload and no FIN.
     pub(crate) pure: bool,
     /// The age of the timestamp it echoes.
     pub(crate) echo: Option<Echo>,
-    /// It echoes a router's mark, and the connection uses ECN.
     pub(crate) marked: bool,
 }
 
-/// Effect of an acknowledgment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AckOutcome {
-    /// SND.UNA moved.
     pub(crate) advanced: bool,
-    /// A fast recovery began.
     pub(crate) recovery_began: bool,
     /// A recovery proved to be spurious and was undone.
     pub(crate) undone: bool,
@@ -110,10 +96,8 @@ pub(crate) struct AckOutcome {
     pub(crate) reduced: bool,
 }
 
-/// EMSS if the reported path takes less than a header.
 const EMSS_FLOOR: usize = 8;
-/// Transmissions that the peer must leave unanswered before the connection is aborted: R1 of RFC
-/// 9293 §3.8.3 is at least 3 (SHLD-10), and R2 comes after it.
+/// R1 of RFC 9293 §3.8.3 is at least 3 transmissions (SHLD-10), and R2 comes after it.
 const UNANSWERED_MIN: u32 = 3;
 
 impl SendHalf {
@@ -161,7 +145,6 @@ impl SendHalf {
         }
     }
 
-    /// Sets what both SYNs agreed on. `shift` is the peer's.
     pub(crate) fn agree(&mut self, peer_mss: Option<u16>, shift: u8, timestamps: bool, sack: bool) {
         self.peer_mss = peer_mss.unwrap_or(self.peer_mss);
         self.window.agree(shift);
@@ -170,7 +153,6 @@ impl SendHalf {
         self.emss = effective_mss(self.peer_mss, self.path_payload_max, self.options_len);
     }
 
-    /// Begins sending data: the connection is established.
     pub(crate) fn begin(&mut self, config: &Config, syn_resent: bool) {
         // RFC 5681 §3.1: "If the SYN or SYN/ACK is lost, the initial window used by a sender after
         // a correctly transmitted SYN MUST be one segment".
@@ -200,12 +182,11 @@ impl SendHalf {
         self.cwnd
     }
 
-    /// Sets `cwnd` to what the controller or the recovery now permits.
     pub(super) fn refresh_cwnd(&mut self) {
         self.cwnd = if let Recovery::Fast { prr, .. } = &self.recovery {
             prr.cwnd()
         } else {
-            // A controller from outside may answer less than it may.
+            // A controller from outside may answer less.
             self.congestion.cwnd().max(u64::from(self.emss))
         };
     }
@@ -215,7 +196,6 @@ impl SendHalf {
         self.congestion.ssthresh()
     }
 
-    /// Time at which RACK finds the next loss, unless an acknowledgment arrives first.
     pub(crate) const fn next_loss_at(&self) -> Option<Instant> {
         self.next_loss_at
     }
@@ -239,32 +219,26 @@ impl SendHalf {
         self.unanswered = self.unanswered.saturating_add(1);
     }
 
-    /// R2 of RFC 9293 §3.8.3. Returns true if the peer was silent for `user_timeout` and left more
-    /// unanswered than a few losses explain. Time alone is not enough: when the retransmission
-    /// timeout is at its ceiling, a single loss would use up the time.
+    /// R2 of RFC 9293 §3.8.3; not time alone: one loss at the RTO's ceiling would use it up.
     // spec: TCP-9293-12
     pub(crate) fn is_given_up(&self, now: Instant, user_timeout: Duration) -> bool {
         self.unanswered >= UNANSWERED_MIN && now >= self.progress_at + user_timeout
     }
 
-    /// Latest time at which the connection is aborted; `None` while too little is unanswered for
-    /// that. The answer to the last transmission is awaited for a full retransmission timeout.
+    /// `None` while too little is unanswered. The last transmission has an RTO to be answered.
     pub(crate) fn give_up_at(&self, user_timeout: Duration) -> Option<Instant> {
         (self.unanswered > UNANSWERED_MIN).then(|| self.progress_at + user_timeout)
     }
 
-    /// Right edge of the peer's window.
     pub(crate) fn window_end(&self) -> StreamOffset {
         self.board.una() + self.window.bytes()
     }
 
-    /// Bytes of new data that fit the peer's window.
     pub(crate) fn window_room(&self) -> u64 {
         self.window_end().0.saturating_sub(self.board.nxt().0)
     }
 
-    /// Returns the bytes of new data that may be sent now without a burst on a long path, or the
-    /// time to ask again.
+    /// Bytes that may be sent now without a burst on a long path, or the time to ask again.
     pub(crate) fn pacing_room(&mut self, now: Instant) -> Result<u64, Instant> {
         match self.pace() {
             Some(pace) if self.probe_due == ProbeDue::No => {
@@ -281,11 +255,9 @@ impl SendHalf {
         Some(Pace::new(cwnd, srtt_ns, cwnd < ssthresh))
     }
 
-    /// Bytes of new data that cwnd permits: whole segments; the last one may exceed cwnd.
-    ///
-    /// A segment may be sent while at least one byte of cwnd is free, as in stacks that count
-    /// packets. Otherwise a cwnd that is no multiple of the record length would leave a part of it
-    /// unused for ever.
+    /// Bytes of new data that cwnd permits: whole segments. One may be sent while at least one byte
+    /// of cwnd is free, as in stacks that count packets: else a cwnd that is no multiple of the
+    /// record length would leave a part of it unused for ever.
     pub(crate) fn cwnd_room(&mut self) -> u64 {
         if let Frto::Second { new_bytes } = self.frto {
             return new_bytes;
@@ -310,8 +282,7 @@ impl SendHalf {
         }
     }
 
-    /// Returns true if `room` is at least half of the largest window this peer ever advertised, so
-    /// that filling it is no silly-window sending (RFC 9293 §3.8.6.2.1, Fs = 1/2).
+    /// No silly-window sending (RFC 9293 §3.8.6.2.1, Fs = 1/2).
     pub(crate) const fn fills_half_the_window(&self, room: u64) -> bool {
         room.saturating_mul(2) >= self.window.bytes_max()
     }
@@ -326,8 +297,6 @@ impl SendHalf {
         }
     }
 
-    /// Records new data. Returns true if its last segment carries PSH: with `push`, or because
-    /// half of what the windows permit was sent without.
     pub(crate) fn sent(&mut self, now: Instant, len: u32, segment_len: u32, push: bool) -> bool {
         let stamp = self.before_sending(now);
         // As Linux's `forced_push`: a receiver that holds acknowledgments until PSH never holds all
@@ -352,7 +321,6 @@ impl SendHalf {
         push
     }
 
-    /// Records our FIN.
     pub(crate) fn fin_sent(&mut self, now: Instant) {
         let stamp = self.before_sending(now);
         self.board.push_fin(stamp);
@@ -372,7 +340,6 @@ impl SendHalf {
         self.last_sent
     }
 
-    /// Takes the next segment to retransmit, if cwnd has room for it.
     pub(crate) fn resend(&mut self, now: Instant) -> Option<Resend> {
         if !self.board.has_unsent_loss() {
             if self.probe_due != ProbeDue::LastSegment {
@@ -403,7 +370,6 @@ impl SendHalf {
         self.window.set(header, self.space.seq_at(StreamOffset::ZERO), scaled);
     }
 
-    /// The window that the peer advertises.
     pub(crate) const fn window(&self) -> SendWindow {
         self.window
     }
@@ -413,20 +379,17 @@ impl SendHalf {
         self.window.bytes_max()
     }
 
-    /// Returns true if nothing is in flight, no probe is unanswered and no loss is expected.
     #[inline]
     pub(super) const fn is_at_rest(&self) -> bool {
         self.board.flight() == 0 && self.loss_probe.is_none() && self.next_loss_at.is_none()
     }
 
-    /// Returns true if an acknowledgment of SND.UNA that comes with data can change only the
-    /// window.
+    /// An acknowledgment of SND.UNA that comes with data can change only the window.
     #[inline]
     pub(super) const fn awaits_no_news(&self) -> bool {
         self.loss_probe.is_none() && self.next_loss_at.is_none()
     }
 
-    /// Processes an acceptable acknowledgment.
     pub(crate) fn on_ack(&mut self, now: Instant, ack: &Ack<'_>) -> AckOutcome {
         let una = self.board.una();
         let in_flight = self.board.flight() > 0;
@@ -449,8 +412,7 @@ impl SendHalf {
         outcome
     }
 
-    /// Reacts to marks "at most once every window of data" (RFC 3168 §6.1.2); returns true if it
-    /// reacted now.
+    /// "At most once every window of data" (RFC 3168 §6.1.2); true if it reacted now.
     fn on_mark(&mut self, now: Instant) -> bool {
         if self.marks_until.is_some_and(|until| self.board.una() <= until) {
             return false;
@@ -511,7 +473,6 @@ impl SendHalf {
         });
     }
 
-    /// Returns true if a segment is newer than the one that set SND.WND.
     pub(crate) fn updates_window(&self, header: &Header, ack: StreamOffset) -> bool {
         self.window.is_updated_by(header, self.space.seq_at(ack))
     }
@@ -556,18 +517,15 @@ impl SendHalf {
         }
     }
 
-    /// Records that the link was down until now: acknowledgments of earlier data would measure the
-    /// outage.
+    /// The link was down until now: acknowledgments of earlier data would measure the outage.
     pub(crate) const fn link_returned(&mut self, now: Instant) {
         self.link_returned_at = Some(now);
     }
 
-    /// Bytes of header and options in front of data.
     pub(crate) const fn header_len(&self) -> usize {
         HEADER_LEN + self.options_len
     }
 
-    /// Sets the largest IP payload that the path takes.
     // spec: TCP-A.5.2-2, TCP-PMTU-4
     pub(crate) fn set_path(&mut self, bytes: usize) {
         self.path_payload_max = bytes;
@@ -591,11 +549,9 @@ impl SendHalf {
     }
 }
 
-/// Returns the most bytes of data in a segment whose header carries `options_len` bytes of options
-/// (RFC 9293 §3.7.1). A multiple of 8, which keeps FPDU lengths even on all parts of the path.
-///
-/// A peer that announces less than [`EMSS_MIN`] nevertheless gets that much, as far as the path
-/// takes it: segments of a few bytes would cost this end many times what they cost the peer.
+/// A multiple of 8, which keeps FPDU lengths even on all parts of the path (RFC 9293 §3.7.1). A
+/// peer that announces less than [`EMSS_MIN`] gets that much, if the path takes it: segments of a
+/// few bytes would cost this end many times what they cost the peer.
 // spec: TCP-A.2-6, TCP-9293-3
 fn effective_mss(peer_mss: u16, path_payload_max: usize, options_len: usize) -> u32 {
     let path = path_payload_max.saturating_sub(HEADER_LEN + options_len);

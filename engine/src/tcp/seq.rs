@@ -1,8 +1,6 @@
-//! 32-bit sequence numbers, and their relation to stream offsets.
-//!
-//! Owns the only conversion between numbers on the wire and the offsets used in the engine. All
-//! sequence comparisons are modulo 2³² (RFC 9293 §3.4). They are right while the numbers compared
-//! are less than 2³¹ apart, which every window guarantees.
+//! 32-bit sequence numbers, and their only conversion to and from stream offsets. All comparisons
+//! are modulo 2³² (RFC 9293 §3.4): right while the numbers are less than 2³¹ apart, which every
+//! window guarantees.
 
 use std::fmt;
 
@@ -25,7 +23,6 @@ impl SeqNum {
         self.0.wrapping_sub(other.0).cast_signed()
     }
 
-    /// Returns true if `self` is after `other`.
     // spec: TCP-9293-22
     #[must_use]
     pub(crate) const fn is_after(self, other: Self) -> bool {
@@ -39,11 +36,8 @@ impl fmt::Display for SeqNum {
     }
 }
 
-/// The numbering of one direction of a connection.
-///
-/// Stream offset 0 is the byte after the SYN. A FIN takes the offset after the last byte, so its
-/// acknowledgment is one offset further. Inside `tcp`, offsets name positions of sequence space;
-/// only the SYN has no offset.
+/// The numbering of one direction of a connection: stream offset 0 is the byte after the SYN, which
+/// has no offset. A FIN takes the offset after the last byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SeqSpace {
     first: SeqNum,
@@ -69,8 +63,7 @@ impl SeqSpace {
         self.first.plus(offset.0 as u32)
     }
 
-    /// Returns the offset with this number that is less than 2³¹ away from `near`; `None` if it is
-    /// before the first byte.
+    /// The offset less than 2³¹ away from `near`, unless before the first byte.
     // spec: TCP-A.5.2-3
     #[must_use]
     pub fn offset_near(self, seq: SeqNum, near: StreamOffset) -> Option<StreamOffset> {

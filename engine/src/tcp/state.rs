@@ -42,8 +42,7 @@ pub enum Trigger {
     PeerFin,
     /// The 2·MSL timer expired.
     TimeWaitOver,
-    /// The connection ended early: RST in either direction, a timeout, or a close before it was
-    /// established.
+    /// The connection ended early: RST, a timeout, or a close before it was established.
     Abandoned,
 }
 
@@ -75,14 +74,12 @@ impl State {
         matches!(self, Self::Established | Self::CloseWait)
     }
 
-    /// Returns true if the peer may still send data.
     #[must_use]
     pub(crate) const fn can_receive(self) -> bool {
         matches!(self, Self::Established | Self::FinWait1 | Self::FinWait2)
     }
 
-    /// Returns true if both initial sequence numbers are agreed (RFC 9293 §3.5: "synchronized
-    /// states").
+    /// Both initial sequence numbers are agreed (RFC 9293 §3.5: "synchronized states").
     #[must_use]
     pub(crate) const fn is_synchronized(self) -> bool {
         !matches!(self, Self::Closed | Self::SynSent | Self::SynReceived)

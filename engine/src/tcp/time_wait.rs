@@ -1,8 +1,5 @@
 //! Record of a connection in TIME-WAIT (RFC 9293 §3.6.1): only the state that its answers need.
-//!
-//! Both FINs are acknowledged and the layer above has its event, so only a few numbers of both
-//! halves remain. [`TimeWait`] answers as the connection would have: a test drives both with the
-//! same segments.
+//! [`TimeWait`] answers as the connection would have: a test drives both with the same segments.
 
 use super::ack::{Challenges, OWED_MAX, Strays, TICK_NS, TimestampState};
 use super::connection::Tcb;
@@ -14,7 +11,6 @@ use super::state::State;
 use super::timer::Timer;
 use crate::time::Instant;
 
-/// A connection in TIME-WAIT.
 #[derive(Clone, Debug)]
 pub(crate) struct TimeWait {
     timestamps: TimestampState,
@@ -26,27 +22,21 @@ pub(crate) struct TimeWait {
     rcv_nxt: SeqNum,
     /// SND.NXT, counting our FIN. All before it is acknowledged.
     snd_nxt: SeqNum,
-    /// Bytes in the peer's stream, at most 2³² − 1: a duplicate that starts before the first byte
-    /// is invalid.
+    /// At most 2³² − 1: a duplicate that starts before the first byte is invalid.
     delivered: u32,
     /// A duplicate to report once (RFC 2883); empty if there is none.
     duplicate: SackBlock,
     /// Longest delay of a reordered acknowledgment, in ticks of the timestamp clock.
     lateness_max: u16,
-    /// The window field of our segments.
     window_field: u16,
-    /// Acknowledgments owed.
     owed: u8,
-    /// Selective acknowledgments are agreed on.
     sack: bool,
-    /// Our segments echo a mark: RFC 3168 §6.1.3 repeats it until data with CWR arrives, and none
-    /// will.
+    /// Echoes a mark: RFC 3168 §6.1.3 repeats it until data with CWR, which never arrives.
     echoes_mark: bool,
 }
 
 const _: () = assert!(size_of::<TimeWait>() <= 96, "a record of 256 bytes has room for it");
 
-/// Effect of a segment on a connection in TIME-WAIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimeWaitOutcome {
     /// TIME-WAIT continues.
@@ -58,8 +48,7 @@ pub(crate) enum TimeWaitOutcome {
 }
 
 impl Tcb {
-    /// Returns the TIME-WAIT record of the connection and its end time, if the connection has
-    /// nothing else left to do. The caller must then drop the connection.
+    /// With its end time, if nothing else is left. Drop the connection then.
     // spec: TCP-9293-8
     pub(crate) fn time_wait(&mut self) -> Option<(TimeWait, Instant)> {
         let nothing_else = self.reset.is_none() && self.events.is_empty() && !self.ecn.has_early();
@@ -96,8 +85,7 @@ impl Tcb {
 }
 
 impl TimeWait {
-    /// Processes a segment of the connection; its text is never taken. The caller verified the
-    /// checksum.
+    /// Processes a segment, whose checksum the caller verified; its text is never taken.
     pub(crate) fn handle_segment(
         &mut self,
         now: Instant,
@@ -130,7 +118,6 @@ impl TimeWait {
         TimeWaitOutcome::Lasts
     }
 
-    /// Checks the timestamp before the sequence number (RFC 7323 §3.2 and §5.3 R1).
     fn passes_timestamp_check(
         &mut self,
         now: Instant,
@@ -149,8 +136,7 @@ impl TimeWait {
         !is_old
     }
 
-    /// Returns true if later acknowledgments have overtaken this one: it needs no answer, as on an
-    /// open connection.
+    /// Later acknowledgments have overtaken this one: it needs no answer, as on an open connection.
     fn is_reordered_ack(&self, header: &Header, payload_len: usize, value: u32) -> bool {
         let control = Flags::SYN | Flags::FIN | Flags::RST;
         let is_pure = payload_len == 0
@@ -163,8 +149,7 @@ impl TimeWait {
             && self.timestamps.lateness_ns(value) <= u64::from(self.lateness_max) * TICK_NS
     }
 
-    /// Processes a RST (RFC 5961 §3.2). [`Tcb`] explains why an exact RST is accepted, although RFC
-    /// 1337 §3 ignores it.
+    /// RFC 5961 §3.2; [`Tcb`] explains the exact RST, which RFC 1337 §3 ignores.
     fn on_reset(&mut self, now: Instant, seq: SeqNum, stand: Stand) -> TimeWaitOutcome {
         match stand {
             Stand::Inside { .. } if seq == self.rcv_nxt => return TimeWaitOutcome::Ends,
@@ -174,8 +159,7 @@ impl TimeWait {
         TimeWaitOutcome::Lasts
     }
 
-    /// Answers a segment before RCV.NXT (RFC 9293 §3.10.7.4); for a FIN the RFC says "Acknowledge
-    /// it, and restart the 2 MSL timeout."
+    /// RFC 9293 §3.10.7.4; for a FIN: "Acknowledge it, and restart the 2 MSL timeout."
     fn on_old(&mut self, now: Instant, header: &Header, payload_len: usize) -> TimeWaitOutcome {
         self.report_duplicate(header.seq, payload_len);
         self.answer_stray(now, payload_len);
@@ -199,8 +183,7 @@ impl TimeWait {
         self.duplicate = (if continues { start } else { seq }, seq.plus(len));
     }
 
-    /// Processes the acknowledgment: RFC 9293 §3.10.7.4, "Fifth, check the ACK field", and RFC 5961
-    /// §5.2. Nothing is in flight.
+    /// RFC 9293 §3.10.7.4, "Fifth, check the ACK field", and RFC 5961 §5.2. Nothing is in flight.
     fn on_acknowledgment(&mut self, now: Instant, header: &Header) {
         let behind = i64::from(self.snd_nxt.distance_from(header.ack));
         if u64::try_from(behind).map_or(true, |behind| behind > self.window.bytes_max()) {
@@ -226,20 +209,17 @@ impl TimeWait {
         }
     }
 
-    /// Owes an acknowledgment; with `each`, not merged with others owed, because the peer counts
-    /// them.
+    /// With `each`, not merged with others owed, because the peer counts them.
     fn owe(&mut self, each: bool) {
         let owed = u32::from(self.owed);
         let owed = if each { (owed + 1).min(OWED_MAX) } else { owed.max(1) };
         self.owed = u8::try_from(owed).unwrap_or(u8::MAX);
     }
 
-    /// Returns true if an acknowledgment is owed.
     pub(crate) const fn owes(&self) -> bool {
         self.owed > 0
     }
 
-    /// Returns an owed acknowledgment between these TCP ports. Call it until it returns `None`.
     pub(crate) fn poll_ack(
         &mut self,
         now: Instant,
@@ -265,24 +245,21 @@ impl TimeWait {
         })
     }
 
-    /// Sequence number after the last one sent, counting the FIN's.
     pub(crate) const fn snd_end_seq(&self) -> SeqNum {
         self.snd_nxt
     }
 
-    /// Returns true if a SYN may replace the connection.
     pub(crate) fn may_be_replaced_by(&self, syn: &Header) -> bool {
         opens_later(syn, &self.timestamps, self.rcv_nxt)
     }
 }
 
 /// Returns true if a segment opens a connection that is provably a later incarnation than the one
-/// with these timestamps, which expects `rcv_nxt` (RFC 9293 §3.6.1 MAY-2, RFC 6191).
+/// with these timestamps (RFC 9293 §3.6.1 MAY-2, RFC 6191).
 fn opens_later(syn: &Header, timestamps: &TimestampState, rcv_nxt: SeqNum) -> bool {
     let later = || syn.seq.is_after(rcv_nxt);
     let newer = match syn.options.timestamps {
-        // RFC 6191 §2: an older timestamp is that of an old duplicate, whatever its sequence
-        // number.
+        // RFC 6191 §2: an older timestamp is that of an old duplicate, at any sequence number.
         Some(stamps) if timestamps.agreed && stamps.value != timestamps.recent() => {
             timestamps.is_newer(stamps.value)
         }

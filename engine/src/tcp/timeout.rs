@@ -39,8 +39,7 @@ impl Tcb {
     }
 
     /// Abandons a connection that is not established within
-    /// [`syn_timeout`](super::Config::syn_timeout). The time counts even if the SYN could not be
-    /// sent.
+    /// [`syn_timeout`](super::Config::syn_timeout), even if the SYN could not be sent.
     pub(crate) fn expire_handshake(&mut self, now: Instant) {
         let waiting = matches!(self.state, State::SynSent | State::SynReceived);
         if waiting && now >= self.handshake.started_at + self.config.syn_timeout {
@@ -77,7 +76,6 @@ impl Tcb {
         self.arm_retransmit(now);
     }
 
-    /// Traces a decision of the sender, with the values it is based on.
     #[cold]
     pub(super) fn tell(&self, what: &'static str) {
         let (local_port, remote_port) = (self.local_port, self.remote_port);
@@ -93,8 +91,8 @@ impl Tcb {
         self.arm_retransmit(now);
     }
 
-    /// Restarts the retransmission timer. It expires after the RTO, or earlier if the connection is
-    /// given up before: at R2, or at the end of `syn_timeout` during the handshake.
+    /// Expires after the RTO, or earlier if the connection is given up before: at R2, or at the end
+    /// of `syn_timeout`.
     pub(super) fn arm_retransmit(&mut self, now: Instant) {
         let deadline = if self.state.is_synchronized() {
             self.snd.give_up_at(self.config.user_timeout)
@@ -121,8 +119,8 @@ impl Tcb {
         }
     }
 
-    /// Sends a probe if it is due, else restarts the timer. Every segment and acknowledgment moves
-    /// the deadline, but it is computed only here, when the timer expires.
+    /// Sends a probe if it is due. Every segment and acknowledgment moves the deadline, but it is
+    /// computed only here.
     fn on_loss_probe_timeout(&mut self, now: Instant) {
         let at = self.snd.loss_probe_at();
         if at > now {
@@ -132,13 +130,11 @@ impl Tcb {
         } else if self.snd.begin_loss_probe() {
             self.counters.loss_probes += 1;
             self.tell("tail loss probe");
-            // RFC 8985 §7.3: the retransmission timer restarts, so that the probe is answered
-            // before it expires.
+            // RFC 8985 §7.3: the timer restarts: the probe is answered before it expires.
             self.arm_retransmit(now);
         }
     }
 
-    /// Starts the timer of the tail loss probe, unless it is running.
     pub(super) fn arm_loss_probe(&mut self) {
         if !self.timers.is_set(Timer::LossProbe) && self.snd.may_probe() {
             self.timers.set(Timer::LossProbe, self.snd.loss_probe_at());
@@ -154,8 +150,7 @@ impl Tcb {
             self.persist.override_due = true;
             return;
         }
-        // RFC 9293 MUST-37: a connection stays open as long as probes are answered. The loss of one
-        // probe, or of its answer, does not end it.
+        // RFC 9293 MUST-37: stays open as long as probes are answered, except some losses.
         if self.snd.is_given_up(now, self.config.user_timeout) {
             return self.time_out();
         }
@@ -165,8 +160,7 @@ impl Tcb {
         self.arm_persist(now);
     }
 
-    /// Sets the first probe after an RTO, then at exponentially growing intervals (RFC 9293
-    /// §3.8.6.1).
+    /// First after an RTO, then at exponentially growing intervals (RFC 9293 §3.8.6.1).
     // spec: TCP-9293-16
     pub(super) fn arm_persist(&mut self, now: Instant) {
         let interval_ns = self.snd.rtt.rto_ns().saturating_mul(1 << self.persist.backoff);
@@ -174,9 +168,8 @@ impl Tcb {
         self.timers.set(Timer::Persist, now.plus_nanos(interval_ns.min(ceiling_ns)));
     }
 
-    /// Starts the override timer (RFC 9293 §3.8.6.2.1), unless it is running. When it expires, a
-    /// window that is open but smaller than a segment is used. The time for which the window was
-    /// closed before does not count.
+    /// RFC 9293 §3.8.6.2.1: when the timer expires, a window that is open but smaller than a
+    /// segment is used. The time for which the window was closed before does not count.
     pub(super) fn arm_override(&mut self, now: Instant) {
         if !std::mem::replace(&mut self.persist.override_armed, true) {
             let interval_ns = self.snd.rtt.rto_ns().clamp(OVERRIDE_MIN_NS, OVERRIDE_MAX_NS);

@@ -2,7 +2,6 @@
 
 use crate::time::Instant;
 
-/// A connection's timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timer {
     /// Retransmission timeout of the SYN, data or the FIN (RFC 6298).
@@ -35,7 +34,6 @@ const TIMERS: [Timer; 8] = [
 ];
 const UNSET: Instant = Instant::from_nanos(u64::MAX);
 
-/// Deadline of each timer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timers {
     deadlines: [Instant; TIMERS.len()],
@@ -76,13 +74,11 @@ impl Timers {
         self.is_set(timer) && self.deadlines[timer as usize] <= now
     }
 
-    /// The earliest deadline.
     pub(crate) fn next(&self) -> Option<Instant> {
         let earliest = self.deadlines.iter().copied().fold(UNSET, Instant::min);
         (earliest != UNSET).then_some(earliest)
     }
 
-    /// Takes one timer that has expired at `now`, and clears it.
     pub(crate) fn take_expired(&mut self, now: Instant) -> Option<Timer> {
         let expired = |&timer: &Timer| {
             let deadline = self.deadlines[timer as usize];

@@ -14,8 +14,8 @@ use crate::types::StreamOffset;
 /// Amount of new data that may be sent now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
-    /// Bytes that both windows permit. A segment may start while one byte of cwnd is free, so the
-    /// limit of cwnd is rounded up to whole segments of the EMSS; the peer's window is exact.
+    /// Bytes that both windows permit. The limit of cwnd is rounded up to whole segments of the
+    /// EMSS; the peer's window is exact.
     pub bytes: usize,
     /// The peer's window is smaller than a segment and will not grow by waiting (RFC 9293
     /// §3.8.6.2.1): send up to `bytes`, even if that splits a record.
@@ -84,13 +84,9 @@ impl Tcb {
     }
 
     /// Registers `len` bytes of new data that start at `snd_nxt`, and returns the header to send
-    /// them with. A super-frame is later cut into segments of `segment_len` bytes (the last may be
-    /// shorter); each segment is tracked by itself. For a single segment the two lengths are equal.
-    /// `push` is true if nothing follows at once: the last segment then carries PSH.
-    ///
-    /// # Panics
-    /// If a length is 0 or at least 2³², or the state does not allow data: a caller's bug, since
-    /// [`send_budget`](Self::send_budget) is 0 then.
+    /// them with, in segments of `segment_len` bytes (the last may be shorter). `push`: nothing
+    /// follows at once, so the last segment carries PSH. Panics if a length is 0 or at least 2³²,
+    /// or the state does not allow data ([`send_budget`](Self::send_budget) is 0 then).
     pub fn record_sent(
         &mut self,
         now: Instant,
@@ -115,10 +111,9 @@ impl Tcb {
         header
     }
 
-    /// Sets the timers after sending something that occupies sequence space.
     fn after_sending(&mut self, now: Instant) {
-        // RFC 6298 §5.1: "Every time a packet containing data is sent [..], if the timer is not
-        // running, start it".
+        // RFC 6298 §5.1: "if the timer is not running, start it", with every packet containing
+        // data.
         if !self.timers.is_set(Timer::Retransmit) {
             self.arm_retransmit(now);
         }
@@ -136,8 +131,7 @@ impl Tcb {
     }
 
     /// Returns the next segment that is not new data: RST, SYN, retransmission, FIN, probe, in this
-    /// order. Call it until it returns `None`, then send new data, then call
-    /// [`poll_ack`](Self::poll_ack).
+    /// order. When it returns `None`, send new data, then call [`poll_ack`](Self::poll_ack).
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Outgoing> {
         let control = |header| {
             let data = StreamOffset::ZERO..StreamOffset::ZERO;
@@ -173,8 +167,8 @@ impl Tcb {
             return control(header);
         }
         if std::mem::take(&mut self.persist.probe_due) {
-            // A probe is a segment without data just before SND.UNA: not acceptable, hence
-            // acknowledged. It takes no byte of the next record, which stays whole.
+            // A segment without data just before SND.UNA: not acceptable, hence acknowledged. It
+            // takes no byte of the next record, which stays whole.
             self.counters.probes_sent += 1;
             let una = self.snd.space.seq_at(self.snd.board.una());
             return control(self.header(now, SeqNum(una.0.wrapping_sub(1)), Flags::ACK));
@@ -182,8 +176,7 @@ impl Tcb {
         None
     }
 
-    /// Returns an owed pure acknowledgment, with SACK blocks. Call it last, when new data has had
-    /// the chance to carry the acknowledgment, until it returns `None`.
+    /// Returns an owed pure acknowledgment, until `None`. Call it last: new data may carry it.
     pub fn poll_ack(&mut self, now: Instant) -> Option<Header> {
         let has_early = self.ecn.has_early();
         if !(self.acks.is_due() || has_early) || !self.state.is_synchronized() {
@@ -223,7 +216,6 @@ impl Tcb {
         Some(header)
     }
 
-    /// Returns our SYN, or our answer to the peer's.
     fn syn(&mut self, now: Instant) -> Outgoing {
         self.handshake.syn_due = false;
         let answer = self.state == State::SynReceived;
@@ -231,8 +223,7 @@ impl Tcb {
         let flags = flags | self.ecn.syn_flags(answer, self.handshake.syns_sent > 0);
         let mut header = self.header(now, self.snd.space.isn(), flags);
         if !answer {
-            // A SYN acknowledges nothing. It echoes no timestamp either (RFC 7323 §3.2): TS.Recent
-            // is 0 until a SYN arrives.
+            // A SYN echoes no timestamp either (RFC 7323 §3.2): TS.Recent is 0 until a SYN arrives.
             header.ack = SeqNum(0);
         }
         header.options.mss = Some(self.config.mss_receive);
@@ -252,8 +243,8 @@ impl Tcb {
         if self.fin_sent || !all_sent || !self.state.can_send() {
             return false;
         }
-        // The FIN takes a place in the window. If the window stays closed, the FIN is nevertheless
-        // sent after a while: it needs no room, and its retransmissions are probes.
+        // The FIN takes a place in the window. If that stays closed, the FIN is sent nevertheless
+        // after a while: its retransmissions are probes.
         let has_room = self.snd.window_room() > 0 || self.persist.probe_due;
         if !has_room && self.snd.board.flight() == 0 && !self.timers.is_set(Timer::Persist) {
             self.begin_persist(now);
@@ -272,7 +263,6 @@ impl Tcb {
         header
     }
 
-    /// Returns a header with the fields that every segment has.
     fn header(&mut self, now: Instant, seq: SeqNum, flags: Flags) -> Header {
         let ack = self.rcv.ack_number();
         self.timestamps.ack_sent(ack);

@@ -21,11 +21,7 @@ use crate::limits::{ALARM_EARLY_KEPT, ALARM_WAKERS_MAX};
 use crate::verbs::calls;
 use crate::verbs::sync::{AtomicBool, Mutex, Ordering, fence, lock};
 
-/// Lets threads and tasks ask to be woken by events: the next ring calls all wakers that have
-/// asked.
-///
-/// Ringing an alarm that is not armed costs a fence and a load: that is all it adds to a completion
-/// on the hot path while no thread waits.
+/// The next ring calls all wakers that have asked. A ring without any costs a fence and a load.
 #[derive(Debug)]
 pub struct Alarm {
     /// There is a waker; changed only under the lock.
@@ -37,17 +33,14 @@ pub struct Alarm {
 struct Wakers {
     /// Wakers in the order of their requests, each once.
     asked: Vec<Waker>,
-    /// An empty list whose allocation is reused.
     spare: Vec<Waker>,
     /// Created when the list is full for the first time.
     full: Option<Box<Full>>,
 }
 
-/// Bookkeeping of a list that was full.
 #[derive(Debug)]
 struct Full {
-    /// Capacity of the list: [`ALARM_WAKERS_MAX`], and one more for each waker that was called
-    /// early and asked again.
+    /// [`ALARM_WAKERS_MAX`], and one more for each waker that was called early and asked again.
     room: usize,
     /// The latest wakers that were called early since the last ring.
     early: VecDeque<Waker>,
@@ -58,13 +51,12 @@ impl Full {
         Self { room: ALARM_WAKERS_MAX, early: VecDeque::new() }
     }
 
-    /// Removes the waker from those called early, if it is one of them.
     fn take_returned(&mut self, waker: &Waker) -> Option<Waker> {
         let place = self.early.iter().position(|early| early.will_wake(waker))?;
         self.early.remove(place)
     }
 
-    /// Remembers a waker that is called early. Returns the waker that is forgotten for it.
+    /// Remembers a waker that is called early. Returns the one that is forgotten for it.
     fn remember(&mut self, waker: Waker) -> Option<Waker> {
         let forgotten =
             if self.early.len() >= ALARM_EARLY_KEPT { self.early.pop_front() } else { None };
@@ -74,8 +66,7 @@ impl Full {
 }
 
 impl Wakers {
-    /// Makes room for one more waker. Returns a waker to call early, and one to drop outside the
-    /// lock.
+    /// Returns a waker to call early, and one to drop outside the lock.
     #[cold]
     fn make_room(&mut self, waker: &Waker) -> [Option<Waker>; 2] {
         let full = self.full.get_or_insert_with(|| Box::new(Full::new()));
@@ -83,9 +74,8 @@ impl Wakers {
             return [None, None];
         }
         if let Some(returned) = full.take_returned(waker) {
-            // The owner of this waker still waits, and so may the owner of the waker that would be
-            // called early for it. Without one more place the two would wake each other without
-            // end.
+            // Its owner still waits, and so may that of the waker that would be called early for
+            // it. Without one more place the two would wake each other without end.
             full.room += 1;
             return [None, Some(returned)];
         }
@@ -110,13 +100,11 @@ impl Alarm {
     }
 
     /// Asks for one call of `waker`. An event before this call may cause none: check once more
-    /// after arming.
-    ///
-    /// If more than [`ALARM_WAKERS_MAX`] wakers wait, calls the one that has waited longest early,
-    /// in case its owner is gone. A waker that asks again after an early call gets a place beyond
-    /// the limit, for the life of the alarm. If one executor has more than [`ALARM_WAKERS_MAX`] +
-    /// [`ALARM_EARLY_KEPT`] tasks, the excess tasks may be called early repeatedly until the next
-    /// ring.
+    /// after arming. If more than [`ALARM_WAKERS_MAX`] wakers wait, the one that has waited longest
+    /// is called early, in case its owner is gone. A waker that asks again after that gets a place
+    /// beyond the limit, for the life of the alarm. If one executor has more than
+    /// [`ALARM_WAKERS_MAX`] + [`ALARM_EARLY_KEPT`] tasks, the excess tasks may be called early
+    /// repeatedly until the next ring.
     pub fn arm(&self, waker: &Waker) {
         let (mut early, mut _dropped_after_the_lock) = (None, None);
         {
@@ -129,8 +117,7 @@ impl Alarm {
             }
             self.armed.store(true, Ordering::Relaxed);
         }
-        // Pairs with the fence in `ring`: at least one side sees the other, this side the event or
-        // `ring` the armed flag.
+        // Pairs with the fence in `ring`: this side sees the event or `ring` the armed flag.
         fence(Ordering::SeqCst);
         if let Some(early) = early {
             early.wake();
@@ -157,7 +144,7 @@ impl Alarm {
         }
     }
 
-    /// Calls all wakers that have asked, without holding the lock: a waker may ask again at once.
+    /// Without holding the lock: a waker may ask again at once.
     #[cold]
     fn call(&self) {
         let (mut called, _dropped_after_the_lock) = {

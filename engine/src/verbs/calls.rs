@@ -11,11 +11,9 @@ thread_local! {
     static HELD: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Defers calls of wakers by this thread until it is dropped.
-///
-/// An application's waker may do anything: revoke memory, or take a lock that another thread holds
-/// while it revokes memory. So no waker may be called under a lease of the region table. Create
-/// this before the lease, and it is dropped after the lease.
+/// Defers calls of wakers by this thread until it is dropped. A waker may do anything: revoke
+/// memory, or take a lock whose holder revokes memory. So none may be called under a lease of the
+/// region table: create this before the lease; it is dropped after it.
 #[derive(Debug)]
 pub(crate) struct HeldCalls {
     /// Bound to its thread, since it is counted there.
@@ -43,8 +41,7 @@ impl Drop for HeldCalls {
     }
 }
 
-/// Calls the wakers now, or when the last [`HeldCalls`] of this thread is dropped. `wakers` is
-/// empty afterwards.
+/// Now, or when the thread's last [`HeldCalls`] is dropped. `wakers` is empty afterwards.
 pub(super) fn call(wakers: &mut Vec<Waker>) {
     if DEPTH.get() > 0 {
         HELD.with_borrow_mut(|held| held.append(wakers));

@@ -31,16 +31,11 @@ use crate::verbs::{QueueError, Wc, WcStatus};
 
 #[derive(Debug)]
 struct CqShared {
-    /// Locked shared to push and to poll, which then run concurrently as far as the queue allows;
-    /// locked exclusively to replace the queue or to remove some completions. No waker is called
-    /// under this lock.
+    /// Shared to push and to poll; exclusive to replace or remove. No waker is called under it.
     queue: ShardedLock<ArrayQueue<Wc>>,
     overflowed: AtomicBool,
-    /// Alarm for all completions.
     alarm: Alarm,
-    /// Alarm for completions of messages whose sender asked for an event, and for errors.
     solicited: Alarm,
-    /// Alarm for lost completions.
     overflow: Alarm,
 }
 
@@ -55,10 +50,9 @@ impl CqShared {
     }
 }
 
-/// A completion queue: finished work requests of one or more queue pairs, in order for each.
-///
-/// A polled completion is ordered after all memory accesses of its request (Acquire). A handle is a
-/// reference; clones share the queue.
+/// A completion queue: finished work requests of queue pairs, in order for each. A polled
+/// completion is ordered after all memory accesses of its request (Acquire). Clones share the
+/// queue.
 #[derive(Clone, Debug)]
 pub struct Cq {
     shared: Arc<CqShared>,
@@ -102,11 +96,8 @@ impl Cq {
     }
 
     /// Changes the capacity to `depth` completions. Waiting completions stay, in their order
-    /// (`ibv_resize_cq`).
-    ///
-    /// # Errors
-    /// [`QueueError::CqDepth`] if `depth` is 0 or above [`CQ_DEPTH_MAX`], [`QueueError::CqWaiting`]
-    /// if more completions wait than that. The queue keeps its depth then.
+    /// (`ibv_resize_cq`). Errors: [`QueueError::CqDepth`] if `depth` is 0 or above
+    /// [`CQ_DEPTH_MAX`], [`QueueError::CqWaiting`] if more completions wait.
     // spec: SEC-C-3
     pub fn resize(&self, depth: usize) -> Result<(), QueueError> {
         if !(1..=CQ_DEPTH_MAX).contains(&depth) {
@@ -125,7 +116,6 @@ impl Cq {
         Ok(())
     }
 
-    /// Drops the waiting completions of a queue pair. The others stay, in their order.
     pub(crate) fn discard(&self, qp: QpNum) {
         let queue = self.shared.alone();
         for _ in 0..queue.len() {
@@ -136,29 +126,25 @@ impl Cq {
         }
     }
 
-    /// Waits until completions that are being pushed at this moment are in the queue.
     pub(crate) fn settle(&self) {
         drop(self.shared.alone());
     }
 
-    /// Returns true if a completion was ever lost for lack of room. The queue pairs that lost one
-    /// are in error (RFC 5042 §6.4.6: overflow harms only the streams of this queue).
+    /// Returns true if a completion was ever lost for lack of room. Only the queue pairs that lost
+    /// one are in error (RFC 5042 §6.4.6).
     #[must_use]
     pub fn overflowed(&self) -> bool {
         self.shared.overflowed.load(Ordering::Acquire)
     }
 
     /// Asks for one call of `waker` at the next completion (`ibv_req_notify_cq`). Poll once more
-    /// afterwards: earlier completions cause no call. Every waker that has asked is called once. If
-    /// more than [`ALARM_WAKERS_MAX`](crate::limits::ALARM_WAKERS_MAX) wait, the first is called
-    /// early, and gets a place of its own if it asks again. If more than twice that many tasks of
-    /// one executor wait, the excess tasks may be called early repeatedly until the next
-    /// completion.
+    /// afterwards: earlier completions cause no call. If more than
+    /// [`ALARM_WAKERS_MAX`](crate::limits::ALARM_WAKERS_MAX) wait, the first is called early, and
+    /// gets a place of its own if it asks again. If more than twice that many tasks of one executor
+    /// wait, the excess tasks may be called early repeatedly.
     ///
-    /// A thread that moves data for queue pairs makes the call. The call may post, ask again and
-    /// revoke memory, but must not wait for completions or for an endpoint.
-    ///
-    /// `CompChannel` of the library provides a descriptor to wait on.
+    /// A thread that moves data for queue pairs makes the call: it may post, ask again and revoke
+    /// memory, but must not wait for completions or for an endpoint.
     pub fn req_notify(&self, waker: &Waker) {
         self.shared.alarm.arm(waker);
     }
@@ -170,29 +156,27 @@ impl Cq {
         self.shared.overflow.cancel(waker);
     }
 
-    /// Asks like [`req_notify`](Self::req_notify), but for the next completion of a receive whose
-    /// sender asked for an event (RFC 5040 §5.3), or of a request that failed (`ibv_req_notify_cq`
-    /// with `solicited_only`). The two kinds of requests are independent: each causes one call.
+    /// Like [`req_notify`](Self::req_notify), for the next completion of a receive whose sender
+    /// asked for an event (RFC 5040 §5.3), or of a failed request (`solicited_only`). Each kind
+    /// causes one call.
     pub fn req_notify_solicited(&self, waker: &Waker) {
         self.shared.solicited.arm(waker);
     }
 
-    /// Asks for one call of `waker` at the next completion that is lost for lack of room. Check
-    /// [`overflowed`](Self::overflowed) afterwards. [`req_notify`](Self::req_notify) says what the
-    /// call may do.
+    /// Asks for one call of `waker`, like [`req_notify`](Self::req_notify), at the next completion
+    /// that is lost for lack of room. Check [`overflowed`](Self::overflowed) afterwards.
     pub fn req_notify_overflow(&self, waker: &Waker) {
         self.shared.overflow.arm(waker);
     }
 
-    /// Appends a completion, unless its queue pair no longer raises any. Returns false if the
-    /// completion was lost.
+    /// Returns false if the completion was lost; a silent queue pair raises none.
     pub(crate) fn push(&self, wc: Wc, silent: &AtomicBool) -> bool {
         // spec: RDMAP-5.3-4
         let solicits = wc.solicited || wc.status != WcStatus::Success;
         let pushed = {
             let queue = self.shared.shared();
-            // Read under the lock: completions pushed before `discard` or `settle` takes the lock
-            // are in the queue by then. Later pushes see that the queue pair is silent.
+            // Read under the lock: `discard` and `settle` find completions pushed before they take
+            // it, and later pushes see that the queue pair is silent.
             if silent.load(Ordering::Relaxed) {
                 return true;
             }

@@ -24,8 +24,7 @@ use crate::limits::DOORBELL_PLACES;
 use crate::verbs::alarm::Alarm;
 use crate::verbs::sync::{ArrayQueue, AtomicBool, Mutex, Ordering, lock};
 
-/// List of the queue pairs with new work, of one port or of one engine over sockets. Each queue
-/// pair is in it at most once.
+/// List of the queue pairs with new work, of one port or engine, each at most once.
 #[derive(Debug)]
 pub struct Doorbell {
     rung: ArrayQueue<u32>,
@@ -53,8 +52,8 @@ impl Doorbell {
         self.rung.pop()
     }
 
-    /// Returns true if a queue pair did not fit in the list. The caller must then call
-    /// [`DoorbellButton::release`] for every connection and check it for work. Resets the flag.
+    /// Returns true if a queue pair did not fit in the list, and resets the flag. Call
+    /// [`DoorbellButton::release`] for every connection then, and check it for work.
     pub fn take_missed(&self) -> bool {
         self.missed.load(Ordering::Relaxed) && self.missed.swap(false, Ordering::AcqRel)
     }
@@ -79,7 +78,6 @@ impl Doorbell {
 /// Connects one queue pair to the doorbell of its port.
 #[derive(Debug)]
 pub struct DoorbellButton {
-    /// The doorbell, and the connection to enter in its list.
     place: Mutex<(Arc<Doorbell>, u32)>,
     pressed: AtomicBool,
 }
@@ -91,8 +89,7 @@ impl DoorbellButton {
         Self { place: Mutex::new((doorbell, connection)), pressed: AtomicBool::new(false) }
     }
 
-    /// Changes the doorbell and the connection, for another attempt to connect. A concurrent press
-    /// may still use the former ones.
+    /// For another attempt to connect. A concurrent press may still use the former ones.
     pub(crate) fn attach(&self, doorbell: &Arc<Doorbell>, connection: u32) {
         *lock(&self.place) = (Arc::clone(doorbell), connection);
         self.release();
@@ -102,8 +99,8 @@ impl DoorbellButton {
     pub fn press(&self) {
         if !self.pressed.swap(true, Ordering::AcqRel) {
             let (doorbell, connection) = lock(&self.place).clone();
-            // The list has room for each connection. Queue pairs of ended connections may still
-            // press once each, by a post that saw them connected, and take the room of others.
+            // Queue pairs of ended connections may still press once each, by a post that saw them
+            // connected, and take the room of others.
             if doorbell.rung.push(connection).is_err() {
                 doorbell.missed.store(true, Ordering::Release);
             }
@@ -111,11 +108,9 @@ impl DoorbellButton {
         }
     }
 
-    /// Lets later work press again. Call before looking for work.
-    ///
-    /// A press while already pressed adds nothing to the list. So the check for work after this
-    /// call must see everything posted before such a press. The swap reads the value that the press
-    /// wrote, which orders the two. A plain store would let the check for work run first.
+    /// Lets later work press again. Call before looking for work: that must see everything posted
+    /// before a press that did nothing. The swap reads the value that the press wrote, which orders
+    /// the two; a plain store would let the look run first.
     pub fn release(&self) {
         self.pressed.swap(false, Ordering::AcqRel);
     }

@@ -1,9 +1,6 @@
-//! The public types and operations, named as in rdma-core.
-//!
-//! An [`Rnic`] is the device context. It creates protection domains ([`Pd`]) and completion queues
-//! ([`Cq`]). A domain creates memory regions ([`Mr`]) and queue pairs ([`Qp`]). Work is posted to a
-//! queue pair, and its completions are polled from the completion queue. A
-//! [`Port`](crate::port::Port) moves the data. The handles here may be used from any thread.
+//! The public types and operations, named as in rdma-core: an [`Rnic`] creates protection domains
+//! ([`Pd`]) and completion queues ([`Cq`]), a domain memory regions ([`Mr`]) and queue pairs
+//! ([`Qp`]). A [`Port`](crate::port::Port) moves the data. The handles may be used from any thread.
 
 mod alarm;
 pub(crate) mod calls;

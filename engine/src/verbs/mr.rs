@@ -9,8 +9,7 @@ use crate::mem::{Access, Refusal, Region, RegionMisuse, RegisterError, Registrat
 use crate::types::{PdNum, QpNum, Stag, TaggedOffset};
 use crate::verbs::{Pd, RemoteBuffer, RnicShared, Sge};
 
-/// The bytes of a region that a registration opens, their first tagged offset, and the streams that
-/// may use them (RFC 5040 §8.1.1 (4), (5)).
+/// The bytes of a region that a registration opens, and to whom (RFC 5040 §8.1.1 (4), (5)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MrPart {
     /// The bytes, counted from the start of the region.
@@ -19,18 +18,16 @@ pub struct MrPart {
     pub base: TaggedOffset,
     /// Granted rights.
     pub access: Access,
-    /// The only queue pair whose stream may use the steering tag; `None` opens it to every stream
-    /// of the domain (RFC 5041 §8.2). Only the peer of a single stream, and peers with
-    /// [`Access::REMOTE_INVALIDATE`], may invalidate it.
+    /// The only queue pair whose stream may use the steering tag; `None` opens it to the domain
+    /// (RFC 5041 §8.2). Only this one's peer, or peers with [`Access::REMOTE_INVALIDATE`], may
+    /// invalidate it.
     pub only: Option<QpNum>,
 }
 
-/// A registered memory region: memory with an STag by which peers access it.
-///
-/// Peers may write it at any moment, so the application reads and writes it by copying, and never
-/// borrows it. The tagged offset of its first byte is 0, unless it was registered with another
-/// [`MrPart::base`]. Dropping it ends all access as [`invalidate`](Self::invalidate) does. The
-/// memory itself stays while posted work refers to it.
+/// A registered memory region: memory with an STag by which peers access it at any moment, so the
+/// application reads and writes it by copying. The tagged offset of its first byte is
+/// [`MrPart::base`], normally 0. Dropping it ends all access as [`invalidate`](Self::invalidate)
+/// does. The memory itself stays while posted work refers to it.
 #[derive(Debug)]
 pub struct Mr {
     registered: Arc<Registered>,
@@ -44,7 +41,6 @@ pub struct Mr {
     only: Option<QpNum>,
 }
 
-/// A steering tag, deregistered when the last handle made for it is dropped.
 #[derive(Debug)]
 struct Registered {
     rnic: Arc<RnicShared>,
@@ -73,12 +69,8 @@ impl Mr {
     /// Changes the bytes, the rights or the domain of the STag (`ibv_rereg_mr`), and returns a
     /// handle for them. After the return, no packet changes bytes that the STag no longer covers,
     /// not even through receives and Reads posted before. This handle is unchanged: its scatter
-    /// elements are refused if they do not fit the new registration. The STag is valid until both
-    /// handles are dropped.
-    ///
-    /// # Errors
-    /// As [`Pd::reg_part`]; also if the STag is no longer valid or windows are bound to it. The
-    /// STag is unchanged then.
+    /// elements are refused if they do not fit. The STag is valid until both handles are dropped.
+    /// Errors: as [`Pd::reg_part`]; also if the STag is no longer valid or windows are bound to it.
     pub fn reregister(
         &self,
         pd: &Pd,
@@ -120,10 +112,8 @@ impl Mr {
         RemoteBuffer { stag: self.stag, to: TaggedOffset(self.base.0.wrapping_add(offset)) }
     }
 
-    /// A run of the registered bytes for a work request.
-    ///
-    /// # Panics
-    /// If `range` is not inside the registered bytes or longer than `u32::MAX` bytes.
+    /// A run of the registered bytes for a work request. Panics if `range` is not inside them or
+    /// longer than `u32::MAX` bytes.
     #[must_use]
     pub fn sge(&self, range: Range<usize>) -> Sge {
         assert!(range.start <= range.end && range.end <= self.len(), "range outside the region");
@@ -139,25 +129,19 @@ impl Mr {
         }
     }
 
-    /// Copies `bytes` to `offset` of the registered bytes.
-    ///
-    /// # Panics
-    /// If `bytes` do not fit, or the region is mapped read-only.
+    /// Copies `bytes` to `offset` of the registered bytes. Panics if they do not fit, or the region
+    /// is mapped read-only.
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) {
         let at = self.locate(offset, bytes.len()).expect("bytes inside the registered range");
         self.region.write(at, bytes).expect("bytes inside a writable region");
     }
 
-    /// Copies from `offset` of the registered bytes into `bytes`.
-    ///
-    /// # Panics
-    /// If not all of them are registered.
+    /// Copies from `offset` of the registered bytes. Panics if not all of them are registered.
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) {
         let at = self.locate(offset, bytes.len()).expect("bytes inside the registered range");
         self.region.read(at, bytes).expect("bytes inside the region");
     }
 
-    /// Offset in the region of `len` bytes at `offset` of the registered range.
     fn locate(&self, offset: usize, len: usize) -> Result<usize, RegionMisuse> {
         let room = self.len().checked_sub(offset).ok_or(RegionMisuse::OutsideRegion)?;
         if len > room {
@@ -166,32 +150,28 @@ impl Mr {
         Ok(self.range.start + offset)
     }
 
-    /// Ends all access through the STag. After the return, no packet changes the memory, not even
-    /// through receives and Reads posted before (RFC 5040 §8.1.1), and no peer reads bytes that are
-    /// written there from then on (RFC 5042 §6.3.3). Bytes that a Read Response copied before may
-    /// still be in flight; an incomplete Response ends its stream. Writes and Sends posted before
-    /// are this end's own work and still read the memory. Windows that are bound to the region no
-    /// longer give access. Returns true if the STag was valid.
+    /// Ends all access through the STag, and through windows bound to it. After the return, no
+    /// packet changes the memory, not even through receives and Reads posted before (RFC 5040
+    /// §8.1.1), and no peer reads bytes that are written there from then on (RFC 5042 §6.3.3).
+    /// Bytes that a Read Response copied before may still be in flight; an incomplete Response ends
+    /// its stream. Writes and Sends posted before still read the memory. Returns true if the STag
+    /// was valid.
     pub fn invalidate(&self) -> bool {
         self.registered.rnic.table.deregister(self.stag)
     }
 
-    /// Invalidates like [`invalidate`](Self::invalidate), unless windows are bound to the region
-    /// (`ibv_dereg_mr`). Returns true if none are bound.
+    /// Like [`invalidate`](Self::invalidate), but returns false if windows are bound
+    /// (`ibv_dereg_mr`).
     pub fn invalidate_unless_bound(&self) -> bool {
         !matches!(self.registered.rnic.table.revoke(self.stag), Err(Refusal::WindowsBound))
     }
 
     /// Writes a file-backed region's changes to its file; does nothing for other memory.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
     pub fn flush(&self) -> io::Result<()> {
         self.region.flush()
     }
 }
 
-/// Builds the table entry for `part` of `region`.
 fn registration(
     region: &Arc<Region>,
     pd: PdNum,

@@ -10,10 +10,8 @@ use crate::types::{PdNum, Stag, TaggedOffset};
 use crate::verbs::{Mr, RnicShared};
 
 /// A memory window: a steering tag with rights of its own, which requests of the send queue
-/// ([`SendOp::BindMw`](crate::verbs::SendOp::BindMw)) bind to a part of a memory region.
-///
-/// A binding takes effect in the order of the send queue: a Send posted after it may carry the
-/// steering tag to the peer. The binding ends when the window is bound again or invalidated
+/// ([`SendOp::BindMw`](crate::verbs::SendOp::BindMw)) bind to a part of a memory region, in the
+/// order of the send queue. The binding ends when the window is bound again or invalidated
 /// (depending on its [`MwType`]), when its region ends ([`Mr::invalidate`]), or when the `Mw` is
 /// dropped. When the call that ends the binding has returned, or the request has completed, no
 /// packet changes the memory through the old steering tag.
@@ -25,8 +23,7 @@ pub struct Mw {
     /// The steering tag chosen last; initially one that was never bound.
     stag: AtomicU32,
     /// Increment of the lowest byte for the next steering tag: odd, so that each byte value returns
-    /// as late as possible (RFC 5040 §8.1.1 (8)), and random, so that a peer that knows one
-    /// steering tag does not know the next.
+    /// as late as possible (RFC 5040 §8.1.1 (8)), and random, so that peers cannot guess it.
     step: u8,
 }
 
@@ -65,11 +62,8 @@ impl Mw {
     }
 
     /// A binding to bytes of `mr` under the [next](Self::next_stag) steering tag. The peer
-    /// addresses them by offsets from 0 (`IBV_ACCESS_ZERO_BASED`); change [`MwBind::base`] for
-    /// other offsets.
-    ///
-    /// # Panics
-    /// If the range is not inside the region.
+    /// addresses them by offsets from 0 (`IBV_ACCESS_ZERO_BASED`), or from another
+    /// [`MwBind::base`]. Panics if the range is not inside the region.
     #[must_use]
     pub fn bind(&self, mr: &Mr, range: Range<usize>, access: Access) -> MwBind {
         assert!(range.start <= range.end && range.end <= mr.len(), "range outside the region");

@@ -4,11 +4,9 @@ use std::collections::VecDeque;
 
 use crate::verbs::sync::{AtomicUsize, Mutex, Ordering, lock};
 
-/// A queue of at most `depth` work requests, first in, first out, for any number of threads.
-///
-/// The memory grows with the number of posted requests, and is not freed when the queue empties. A
-/// queue that was never used has no memory, whatever its depth, and a queue in steady use allocates
-/// nothing.
+/// A queue of at most `depth` work requests, first in, first out, for any number of threads. Its
+/// memory grows with the posted requests, and is not freed when the queue empties: an unused queue
+/// has none, and a queue in steady use allocates nothing.
 #[derive(Debug)]
 pub(crate) struct Posted<T> {
     requests: Mutex<VecDeque<T>>,
@@ -43,7 +41,6 @@ impl<T> Posted<T> {
         self.len.store(requests.len(), Ordering::SeqCst);
     }
 
-    /// Takes the oldest request.
     #[inline]
     pub(crate) fn pop(&self) -> Option<T> {
         if self.is_empty() {
@@ -55,16 +52,15 @@ impl<T> Posted<T> {
         request
     }
 
-    /// Moves requests to the end of `taken`. If `taken` is empty, moves all requests by swapping
-    /// the two deques. Otherwise moves up to `max` of the oldest.
+    /// If `taken` is empty, moves all requests by swapping the two deques; otherwise up to `max` of
+    /// the oldest.
     pub(crate) fn take_into(&self, taken: &mut VecDeque<T>, max: usize) {
         if self.is_empty() {
             return;
         }
         let mut requests = lock(&self.requests);
         if taken.is_empty() {
-            // Moves the head of the empty ring back to the start of its memory, so that the next
-            // requests are contiguous.
+            // The head of the empty ring goes back to the start: the next requests are contiguous.
             taken.clear();
             std::mem::swap(&mut *requests, taken);
         } else {
@@ -85,14 +81,13 @@ impl<T> Posted<T> {
         self.len.load(Ordering::SeqCst)
     }
 
-    /// Capacity in requests.
     pub(super) const fn depth(&self) -> usize {
         self.depth
     }
 }
 
-/// Reserves room for `more` requests. The first reservation is exact, because a request takes a
-/// third of a KiB and many connections have one at a time. Later ones at least double the memory.
+/// The first reservation is exact, because a request takes a third of a KiB and many connections
+/// have one at a time. Later ones at least double the memory.
 pub(crate) fn make_room<T>(requests: &mut VecDeque<T>, more: usize) {
     if requests.capacity() - requests.len() < more {
         requests.reserve_exact(more.max(requests.capacity()));

@@ -22,16 +22,12 @@ pub(crate) use shared::QpShared;
 
 const _: () = assert!(SGE_MAX >= 1);
 
-/// A queue pair: the application's end of one RDMAP stream.
+/// A queue pair: the application's end of one RDMAP stream. Each request completes once. Requests
+/// left when the state becomes [`QpState::Error`] complete with errors, in order in each queue: one
+/// that caused the error, mostly the oldest, with the reason, the others as flushed
+/// ([`WcStatus::WrFlushErr`]). The end of the connection is reported after that.
 ///
-/// A queue pair serves one connection, and its states follow the order of [`QpState`]. Each request
-/// completes once. Requests left when the state becomes [`QpState::Error`] complete with errors, in
-/// order in each queue. If a request caused the error, mostly the oldest, it completes with the
-/// reason. The others complete as flushed ([`WcStatus::WrFlushErr`]). The end of the connection is
-/// reported after that.
-///
-/// Handles are references and may be used from several threads; requests posted from one thread
-/// are processed in order.
+/// Handles are references for any threads; requests posted from one thread are processed in order.
 #[derive(Clone, Debug)]
 pub struct Qp {
     pub(crate) shared: Arc<QpShared>,
@@ -53,8 +49,7 @@ impl Qp {
         self.shared.number
     }
 
-    /// Lets posted work ring `doorbell` for `connection` from now on. A queue pair serves one
-    /// connection in its life; of several attempts to connect the last one counts.
+    /// Posted work rings `doorbell` for `connection`: the last attempt to connect counts.
     pub fn attach(&self, doorbell: &Arc<Doorbell>, connection: u32) {
         let first = self.shared.button.set(DoorbellButton::new(Arc::clone(doorbell), connection));
         if first.is_err()
@@ -82,10 +77,9 @@ impl Qp {
         self.shared.state()
     }
 
-    /// Ends a queue pair that has no connection: its state becomes [`QpState::Error`] and its work
-    /// completes as flushed, the oldest Send or Write with `first`. Returns true if that was done.
-    /// Does nothing now if the queue pair has a connection or an attempt to connect is in progress.
-    /// If that attempt fails, the queue pair ends then.
+    /// Ends a queue pair that has no connection: its work completes as flushed, the oldest Send or
+    /// Write with `first`. Returns true if that was done. If an attempt to connect is in progress,
+    /// the queue pair ends when the attempt fails.
     pub fn give_up(&self, first: WcStatus) -> bool {
         self.shared.end_attempts();
         fence(Ordering::SeqCst);
@@ -103,24 +97,22 @@ impl Qp {
     }
 
     /// Number of RDMA Writes of the peer that were placed, with everything before them. Writes
-    /// without payload are not counted: they change no memory, and the ready-to-receive message
-    /// (RFC 6581 §9.2) may be one. A Write raises no completion (RFC 5040 §5.1): an application
-    /// that waits until its memory changes polls this count.
+    /// without payload are not counted: the ready-to-receive message (RFC 6581 §9.2) may be one. A
+    /// Write raises no completion (RFC 5040 §5.1): an application that waits until its memory
+    /// changes polls this count.
     #[must_use]
     pub fn writes_delivered(&self) -> u64 {
         self.shared.writes_delivered()
     }
 
-    /// Number of segments of the peer's RDMA Writes that were placed, with everything before them.
-    /// The number grows while a Write of many segments arrives.
+    /// Number of segments of such Writes: it grows while a Write of many segments arrives.
     #[must_use]
     pub fn write_segments_delivered(&self) -> u64 {
         self.shared.write_segments_delivered()
     }
 
-    /// Ends the completions of this queue pair (`ibv_destroy_qp`): those in its completion queues
-    /// are dropped, and its requests raise no further ones. The connection, if there is one,
-    /// continues.
+    /// Ends the completions of this queue pair (`ibv_destroy_qp`): waiting ones are dropped, and
+    /// its requests raise no further ones. The connection continues.
     pub fn discard_completions(&self) {
         let QpShared { number, send_cq, recv_cq, silent, .. } = &*self.shared;
         silent.store(true, Ordering::Release);
@@ -128,10 +120,8 @@ impl Qp {
         recv_cq.discard(*number);
     }
 
-    /// Ends the completions of this queue pair as
-    /// [`discard_completions`](Self::discard_completions) does, but leaves the waiting ones until
-    /// they are polled. On a shared queue, the cost does not depend on the number of waiting
-    /// completions.
+    /// Like [`discard_completions`](Self::discard_completions), but leaves the waiting ones until
+    /// they are polled: the cost does not depend on their number.
     pub fn end_completions(&self) {
         let QpShared { send_cq, recv_cq, silent, .. } = &*self.shared;
         silent.store(true, Ordering::Release);
@@ -140,8 +130,8 @@ impl Qp {
     }
 
     /// Limits the peer to `rights`, whatever rights its steering tags give:
-    /// [`Access::REMOTE_READ`], [`Access::REMOTE_WRITE`] and [`Access::REMOTE_ATOMIC`]
-    /// (`qp_access_flags` of `ibv_modify_qp`). Initially the peer has all of them.
+    /// [`Access::REMOTE_READ`], [`Access::REMOTE_WRITE`] and [`Access::REMOTE_ATOMIC`]. Initially
+    /// the peer has all of them.
     pub fn set_remote_rights(&self, rights: Access) {
         self.shared.remote_rights.store(rights.bits(), Ordering::Release);
     }
@@ -156,20 +146,16 @@ impl Qp {
     /// Posts a request to the send queue.
     ///
     /// The memory in the request belongs to the engine until the request completes. RDMA Writes and
-    /// Sends are gathered from it, without a copy, when they are sent, and again for a
-    /// retransmission. Changing it meanwhile sends undefined bytes (RFC 5040 §5.5 rule 8), under a
-    /// CRC that may be that of other bytes: the peer may then end the stream. Invalidating or
-    /// dropping the registration does not withdraw a posted Write or Send; a Read whose sink is no
-    /// longer registered fails with [`WcStatus::LocProtErr`]. After a flush the engine reads
-    /// nothing from the memory.
+    /// Sends are gathered from it when they are sent, and again for a retransmission. Changing it
+    /// meanwhile sends undefined bytes (RFC 5040 §5.5 rule 8), under a CRC that may be that of
+    /// other bytes: the peer may then end the stream. The end of the registration does not withdraw
+    /// a posted Write or Send; a Read whose sink is no longer registered fails with
+    /// [`WcStatus::LocProtErr`]. After a flush the engine reads nothing from the memory.
     ///
-    /// The engine executes an Atomic of the peer when its request is delivered, and answers a Read
-    /// with the contents of memory when the Response is sent. So if one peer sends a Read and later
-    /// an Atomic on the same word, the Read may see the result of the Atomic, unless the Atomic is
-    /// [fenced](SendWr::fenced): RFC 7306 §7 orders only the Responses.
-    ///
-    /// # Errors
-    /// See [`PostError`]; nothing was posted.
+    /// An Atomic of the peer is executed when its request is delivered; a Read is answered with the
+    /// contents of memory when the Response is sent. So a Read may see the result of a later Atomic
+    /// of the same peer that is not [fenced](SendWr::fenced): RFC 7306 §7 orders only the
+    /// Responses. Errors: see [`PostError`]; nothing was posted.
     pub fn post_send(&self, wr: SendWr) -> Result<(), PostError> {
         self.check_send(&wr)?;
         reserve(&self.shared.sq_outstanding, self.shared.sq.depth())?;
@@ -183,13 +169,9 @@ impl Qp {
         Ok(())
     }
 
-    /// Posts a buffer to the receive queue.
-    ///
-    /// If the registration of its memory ends before a message arrives, nothing is placed there:
-    /// the message ends the stream, and the buffer completes with [`WcStatus::LocProtErr`].
-    ///
-    /// # Errors
-    /// See [`PostError`]; nothing was posted.
+    /// Posts a buffer to the receive queue. If the registration of its memory ends before a message
+    /// arrives, the message ends the stream, and the buffer completes with
+    /// [`WcStatus::LocProtErr`]. Errors: see [`PostError`]; nothing was posted.
     pub fn post_recv(&self, wr: RecvWr) -> Result<(), PostError> {
         let state = self.shared.state();
         // RFC 5041 §6.2.1: this end's half-close keeps reception running.
@@ -249,8 +231,7 @@ impl Qp {
         if !wr.inaccessible && !wr.sges.iter().all(own) {
             return Err(PostError::NotAssociated);
         }
-        // RFC 5040 §6.1: with an ORD of 0 the request could never be sent, and would block all
-        // later requests.
+        // RFC 5040 §6.1: with an ORD of 0 the request would block all later requests.
         let is_agreed = state == QpState::Rts;
         if is_agreed && wr.op.awaits_response() && self.shared.ord.load(Ordering::Relaxed) == 0 {
             return Err(PostError::OrdZero);
@@ -261,8 +242,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Returns true if this queue pair's requests may place arriving data in the memory (RFC 5040
-    /// §8.1.1 (1), RFC 5042 §7.3).
+    /// Arriving data may be placed in the memory (RFC 5040 §8.1.1 (1), RFC 5042 §7.3).
     fn may_place_in(&self, sge: &Sge) -> bool {
         sge.pd == self.shared.pd && sge.only.is_none_or(|only| only == self.shared.number)
     }

@@ -1,5 +1,4 @@
-//! The receives of a queue pair: the queue that its stream takes them from, and notification of new
-//! ones.
+//! The receives of a queue pair, and the notification of its stream.
 
 use std::sync::Arc;
 
@@ -37,7 +36,6 @@ impl Receives {
         self.may_be_late
     }
 
-    /// Returns true if other queue pairs take receives from the same queue.
     pub(crate) const fn are_shared(&self) -> bool {
         matches!(self.source, Source::Shared(_))
     }
@@ -53,13 +51,12 @@ impl Receives {
         if !self.may_be_late() {
             return Ok(false);
         }
-        // Pairs with the fence in `take_or_ask`: at least one side sees the other, this side
-        // `awaited` or `take_or_ask` the posted receive.
+        // Pairs with the fence in `take_or_ask`: this side sees `awaited` or `take_or_ask` the
+        // receive.
         fence(Ordering::SeqCst);
         Ok(self.awaited.load(Ordering::Relaxed))
     }
 
-    /// Takes the oldest receive.
     pub(crate) fn take(&self) -> Option<RecvWr> {
         match &self.source {
             Source::Own { posted, .. } => posted.pop(),
@@ -67,8 +64,7 @@ impl Receives {
         }
     }
 
-    /// Takes the oldest receive. If there is none, the next post notifies `qp`, the owner of these
-    /// receives.
+    /// If there is no receive, the next post notifies `qp`.
     pub(crate) fn take_or_ask(&self, qp: &Arc<QpShared>) -> Option<RecvWr> {
         self.take().or_else(|| {
             let asked_before = self.awaited.swap(true, Ordering::Relaxed);
@@ -81,18 +77,16 @@ impl Receives {
         })
     }
 
-    /// Returns true if messages wait for receives at this moment.
     pub(super) fn are_awaited(&self) -> bool {
         self.awaited.load(Ordering::Relaxed)
     }
 
-    /// Notes that the shared queue has reported a receive, which ends the request: the queue
-    /// reports once for each request.
+    /// The shared queue has reported a receive, once for each request.
     pub(super) fn was_told(&self) {
         self.awaited.store(false, Ordering::Relaxed);
     }
 
-    /// Withdraws the request for notification, because no message waits.
+    /// No message waits.
     pub(crate) fn ask_no_more(&self, qp: &QpShared) {
         if self.awaited.swap(false, Ordering::Relaxed)
             && let Source::Shared(srq) = &self.source
@@ -101,7 +95,6 @@ impl Receives {
         }
     }
 
-    /// Releases the place of a completed receive.
     pub(crate) fn completed(&self) {
         if let Source::Own { outstanding, .. } = &self.source {
             outstanding.fetch_sub(1, Ordering::Release);
@@ -109,7 +102,6 @@ impl Receives {
     }
 }
 
-/// Reserves one of `depth` places. Returns [`PostError::Full`] if none is free.
 pub(super) fn reserve(outstanding: &AtomicUsize, depth: usize) -> Result<(), PostError> {
     outstanding
         .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < depth).then_some(n + 1))

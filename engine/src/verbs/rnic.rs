@@ -17,9 +17,8 @@ use crate::verbs::{Cq, Pd, QueueError};
 /// Configuration of an [`Rnic`].
 #[derive(Clone, Copy, Debug)]
 pub struct RnicConfig {
-    /// Source of all random values: STags, initial sequence numbers and more, each by a key of its
-    /// own. Use `urnic::random_seed`, unless a run must be repeatable: then use a number
-    /// (`1.into()`). A peer that knows the seed can guess STags.
+    /// Source of all random values, each by a key of its own: `urnic::random_seed`, or a number
+    /// (`1.into()`) for a repeatable run. A peer that knows the seed can guess STags.
     pub seed: Seed,
 }
 
@@ -27,8 +26,7 @@ pub struct RnicConfig {
 pub(crate) struct RnicShared {
     pub(crate) table: RegionTable,
     pub(crate) seed: Seed,
-    /// Memory for bytes that streams over sockets keep until they are acknowledged. Streams of a
-    /// port use the port's memory.
+    /// For streams over sockets; those of a port use the port's memory.
     blocks: Arc<BlockPool>,
     publisher: Publisher,
     pd_next: AtomicU32,
@@ -37,7 +35,6 @@ pub(crate) struct RnicShared {
 }
 
 impl RnicShared {
-    /// Counts a port. Returns the number of ports before it.
     pub(crate) fn count_port(&self) -> u32 {
         self.ports.fetch_add(1, Ordering::Relaxed)
     }
@@ -48,11 +45,9 @@ impl RnicShared {
     }
 }
 
-/// Handle of an RNIC for one port, or for one stream over a socket.
-///
-/// A port clones its handle for each burst of frames. The reference count of the RNIC itself is in
-/// a cache line that the threads of all its ports would write. The count of this handle is in a
-/// cache line of this port alone.
+/// Handle of an RNIC for one port, or for one stream over a socket. A port clones it for each burst
+/// of frames: the count of the RNIC itself is in a cache line that the threads of all its ports
+/// would write, the count of this handle is the port's alone.
 #[derive(Clone, Debug)]
 pub(crate) struct HeldRnic {
     held: Arc<CachePadded<Held>>,
@@ -65,12 +60,10 @@ struct Held {
 }
 
 impl HeldRnic {
-    /// A handle for a port.
     pub(crate) fn by_port(rnic: &Rnic) -> Self {
         Self::new(rnic, Arc::new(BlockPool::published_by(rnic.publisher())))
     }
 
-    /// A handle for a stream over a socket.
     pub(crate) fn by_stream(rnic: &Rnic) -> Self {
         Self::new(rnic, Arc::clone(&rnic.shared.blocks))
     }
@@ -80,12 +73,10 @@ impl HeldRnic {
         Self { held: Arc::new(CachePadded::new(held)) }
     }
 
-    /// Memory for bytes that streams keep until they are acknowledged.
     pub(crate) fn blocks(&self) -> &Arc<BlockPool> {
         &self.held.blocks
     }
 
-    /// Number of handles of the port.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         Arc::strong_count(&self.held)
@@ -113,8 +104,6 @@ impl Deref for HeldRnic {
 }
 
 /// A software RNIC: the owner of registered memory, domains, queues and queue pairs.
-///
-/// One process may have several RNICs; they share nothing.
 #[derive(Clone, Debug)]
 pub struct Rnic {
     pub(crate) shared: Arc<RnicShared>,
@@ -144,23 +133,17 @@ impl Rnic {
         Pd::new(Arc::clone(&self.shared), PdNum(number))
     }
 
-    /// The publisher of memory that the peers of this RNIC's devices may read
+    /// Publisher of memory that the devices' peers may read
     /// ([`Region::published`](crate::mem::Region::published)).
     #[must_use]
     pub fn publisher(&self) -> &Publisher {
         &self.shared.publisher
     }
 
-    /// Creates a completion queue for `depth` completions.
-    ///
-    /// The depth should be at least the number of requests that can be outstanding on it, including
-    /// completed ones until they are polled: a place in a queue pair is free again when its
-    /// completion is raised. As with `ibv_create_cq`, the application is responsible for that (RFC
-    /// 5042 §6.4.3.2). A queue pair may use a smaller queue if the application knows how many
-    /// completions it causes. A queue that overflows puts the queue pairs that lost a completion in
-    /// error.
-    ///
-    /// # Errors
+    /// Creates a completion queue for `depth` completions: at least the number of requests that can
+    /// be outstanding on it, including completed ones until they are polled. As with
+    /// `ibv_create_cq`, the application is responsible for that (RFC 5042 §6.4.3.2). A queue that
+    /// overflows puts the queue pairs that lost a completion in error. Errors:
     /// [`QueueError::CqDepth`] if `depth` is 0 or above [`CQ_DEPTH_MAX`].
     pub fn create_cq(&self, depth: usize) -> Result<Cq, QueueError> {
         if !(1..=CQ_DEPTH_MAX).contains(&depth) {

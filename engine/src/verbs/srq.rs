@@ -11,13 +11,10 @@ use crate::verbs::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, fence, lock};
 use crate::verbs::{PostError, QpShared, QueueError, RecvWr};
 
 /// A shared receive queue: buffers for the next messages of all queue pairs that were created with
-/// it ([`QpConfig::srq`](crate::verbs::QpConfig::srq)).
-///
-/// A message takes the oldest buffer when it begins. The message completes to the receive
-/// completion queue of its queue pair, and the completion names the queue pair. Messages of one
-/// queue pair complete in order. A place is free when its buffer is taken. When a queue pair fails,
-/// the buffers that it has taken complete with errors, and the others stay. A handle is a
-/// reference; clones share the queue.
+/// it ([`QpConfig::srq`](crate::verbs::QpConfig::srq)). A message takes the oldest buffer when it
+/// begins, which frees a place, and completes to the receive completion queue of its queue pair.
+/// Messages of one queue pair complete in order. When a queue pair fails, the buffers that it has
+/// taken complete with errors, and the others stay. Clones share the queue.
 #[derive(Clone, Debug)]
 pub struct Srq {
     shared: Arc<SrqShared>,
@@ -32,7 +29,6 @@ struct SrqShared {
     limit_waker: Mutex<Option<Waker>>,
     /// There are queue pairs in `waiting`; changed only under its lock.
     awaited: AtomicBool,
-    /// Queue pairs whose messages wait for a buffer, each once.
     waiting: Mutex<Vec<Weak<QpShared>>>,
 }
 
@@ -53,11 +49,8 @@ impl Srq {
         })
     }
 
-    /// Posts a buffer for the next message of any of its queue pairs.
-    ///
-    /// # Errors
-    /// See [`PostError`]; nothing was posted. Memory registered for one queue pair only is refused,
-    /// since any queue pair may take the buffer.
+    /// Posts a buffer for the next message of any of its queue pairs. Errors: see [`PostError`].
+    /// Memory registered for one queue pair only is refused.
     pub fn post_recv(&self, wr: RecvWr) -> Result<(), PostError> {
         if wr.sges.iter().any(|sge| !sge.writable) && !wr.inaccessible {
             return Err(PostError::Scatter);
@@ -71,8 +64,7 @@ impl Srq {
             return Err(PostError::TooLong(wr.len()));
         }
         self.shared.posted.push(wr).map_err(|_| PostError::Full)?;
-        // Pairs with the fence in `ask`: at least one side sees the other, this side `awaited` or
-        // `ask` the posted buffer.
+        // Pairs with the fence in `ask`: this side sees `awaited` or `ask` the posted buffer.
         fence(Ordering::SeqCst);
         if self.shared.awaited.load(Ordering::Relaxed) {
             self.tell_waiting();
@@ -81,10 +73,8 @@ impl Srq {
     }
 
     /// Asks for one call of `waker` when a message takes a buffer and fewer than `limit` are left
-    /// (`IBV_SRQ_LIMIT`). The call replaces an earlier request; a `limit` of 0 only cancels it.
-    ///
-    /// A thread that moves data for queue pairs makes the call, as for
-    /// [`Cq::req_notify`](crate::verbs::Cq::req_notify).
+    /// (`IBV_SRQ_LIMIT`). It replaces an earlier request; a `limit` of 0 only cancels that. The
+    /// caller is as for [`Cq::req_notify`](crate::verbs::Cq::req_notify).
     pub fn arm_limit(&self, limit: usize, waker: &Waker) {
         let _dropped_after_the_lock = {
             let mut armed = lock(&self.shared.limit_waker);
@@ -95,8 +85,7 @@ impl Srq {
         };
     }
 
-    /// Number of buffers below which the application is notified; 0 after the notification, or
-    /// without a request.
+    /// Number of buffers below which the application is notified; 0 without a pending request.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.shared.limit.load(Ordering::Relaxed)
@@ -124,7 +113,6 @@ impl Srq {
         self.shared.pd
     }
 
-    /// Takes the oldest buffer.
     pub(super) fn take(&self) -> Option<RecvWr> {
         let wr = self.shared.posted.pop()?;
         let limit = self.limit();
@@ -147,8 +135,8 @@ impl Srq {
         calls::call(&mut told.into_iter().collect());
     }
 
-    /// Requests a notification of `qp` when the next buffer is posted. `qp` must not be in the list
-    /// yet. Check once more afterwards.
+    /// Notifies `qp`, not in the list yet, when the next buffer is posted. Check once more
+    /// afterwards.
     pub(super) fn ask(&self, qp: &Arc<QpShared>) {
         {
             let mut waiting = lock(&self.shared.waiting);
@@ -162,7 +150,7 @@ impl Srq {
         fence(Ordering::SeqCst);
     }
 
-    /// Removes `qp` from the list: none of its messages waits.
+    /// None of the messages of `qp` waits.
     pub(super) fn ask_no_more(&self, qp: &QpShared) {
         let mut waiting = lock(&self.shared.waiting);
         waiting.retain(|asked| !std::ptr::eq(asked.as_ptr(), qp));

@@ -1,5 +1,5 @@
-//! Synchronisation primitives for doorbells, alarms and queues of receives: those of the standard
-//! library, or loom's (`tests/loom`), which tries every order of the steps.
+//! Synchronisation primitives of the standard library, or loom's (`tests/loom`), which tries every
+//! order of the steps.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
@@ -28,7 +28,6 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod stand_in {
     use std::collections::VecDeque;
 
-    /// Replacement for crossbeam's queue, which loom cannot examine.
     #[derive(Debug)]
     pub(crate) struct ArrayQueue<T> {
         items: loom::sync::Mutex<VecDeque<T>>,

@@ -2,12 +2,9 @@
 
 use crate::types::{QpNum, Stag, WrId};
 
-/// Result of a work request.
-///
-/// The statuses correspond to `ibv_wc_status`. After a status other than [`Success`](Self::Success)
-/// the queue pair is in error, and none of its later requests succeeds. In each of its queues, at
-/// most one request gets the reason as its status; the others complete as
-/// [`WrFlushErr`](Self::WrFlushErr).
+/// Result of a work request, as `ibv_wc_status`. After a status other than
+/// [`Success`](Self::Success) the queue pair is in error. In each of its queues, at most one
+/// request gets the reason as its status; the others complete as [`WrFlushErr`](Self::WrFlushErr).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WcStatus {
@@ -59,15 +56,12 @@ pub enum WcOpcode {
     RecvImmediate,
     /// A received Send with 32 bits of immediate data.
     RecvSendImmediate,
-    /// A receive consumed by an RDMA Write with 32 bits of immediate data: the Write is placed, and
-    /// the memory of the receive is unchanged.
+    /// A receive consumed by an RDMA Write with 32 bits of immediate data, in unchanged memory.
     RecvWriteImmediate,
 }
 
-/// A work completion.
-///
-/// `wr_id`, `status`, `qp` and `opcode` are always valid. The other fields are valid only when
-/// `status` is [`WcStatus::Success`].
+/// A work completion. Unless `status` is [`WcStatus::Success`], only `wr_id`, `status`, `qp` and
+/// `opcode` are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wc {
     /// The request's identifier, chosen by the application.
@@ -87,12 +81,11 @@ pub struct Wc {
     pub solicited: bool,
     /// On [`WcOpcode::RecvImmediate`]: the eight bytes, as a big-endian number. On
     /// [`WcOpcode::RecvSendImmediate`] and [`WcOpcode::RecvWriteImmediate`]: the 32 bits. On an
-    /// atomic: the previous value of the remote memory.
+    /// atomic: the previous value.
     pub value: u64,
 }
 
 impl Wc {
-    /// The completion of a failed request.
     pub(crate) const fn failed(id: WrId, status: WcStatus, opcode: WcOpcode, qp: QpNum) -> Self {
         Self {
             wr_id: id,

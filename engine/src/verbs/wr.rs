@@ -8,9 +8,7 @@ use crate::mem::handles::RegionHandle;
 use crate::types::{PdNum, QpNum, Stag, TaggedOffset, WrId};
 use crate::verbs::WcOpcode;
 
-/// A run of registered local memory.
-///
-/// Made by [`Mr::sge`](crate::verbs::Mr::sge), which checks the range; it keeps the memory alive.
+/// A run of registered memory, which it keeps alive. [`Mr::sge`](crate::verbs::Mr::sge) makes it.
 #[derive(Clone, Debug)]
 pub struct Sge {
     pub(crate) region: RegionHandle,
@@ -40,17 +38,14 @@ impl Sge {
         self.len == 0
     }
 
-    /// Returns true if arriving data may be placed in this memory: the memory was registered with
-    /// [`Access::LOCAL_WRITE`](crate::mem::Access::LOCAL_WRITE).
+    /// Arriving data may be placed here ([`Access::LOCAL_WRITE`](crate::mem::Access::LOCAL_WRITE)).
     #[must_use]
     pub const fn is_writable(&self) -> bool {
         self.writable
     }
 }
 
-/// A buffer in the peer's memory, as the peer advertised it: the target of an RDMA Write or the
-/// source of a Read. Applications may send it as [`to_octets`](Self::to_octets), for example in
-/// Private Data.
+/// A buffer that the peer advertised: target of an RDMA Write, source of a Read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteBuffer {
     /// The peer's steering tag.
@@ -72,8 +67,7 @@ impl RemoteBuffer {
         octets
     }
 
-    /// Parses the result of [`to_octets`](Self::to_octets) at the start of `octets`; `None` if
-    /// there are too few bytes. No peer gains any right by its claims here.
+    /// Parses [`to_octets`](Self::to_octets); `None` if there are too few bytes. Grants no right.
     #[must_use]
     pub fn from_octets(octets: &[u8]) -> Option<Self> {
         let (stag, rest) = octets.split_first_chunk()?;
@@ -99,9 +93,9 @@ pub enum SendOp {
         /// Target.
         remote: RemoteBuffer,
     },
-    /// Read from the peer's memory into the request's scatter elements, one after the other. Each
-    /// element is the sink of a separate Read Request (RFC 5040 §5.2.2), since one Response writes
-    /// one tagged buffer. The elements complete together.
+    /// Read from the peer's memory into the scatter elements, each the sink of a separate Read
+    /// Request (RFC 5040 §5.2.2): a Response writes one tagged buffer. The elements complete
+    /// together.
     RdmaRead {
         /// Source.
         remote: RemoteBuffer,
@@ -125,9 +119,9 @@ pub enum SendOp {
     },
     /// Write into the peer's memory (RFC 5040 §5.1), then consume one of its receive buffers to
     /// report the Write and 32 bits
-    /// ([`WcOpcode::RecvWriteImmediate`](crate::verbs::WcOpcode::RecvWriteImmediate)). On the wire
-    /// it is an RDMA Write, directly followed by Immediate Data (RFC 7306 §6). The connection must
-    /// have agreed on it, as for [`SendImmediate`](Self::SendImmediate).
+    /// ([`WcOpcode::RecvWriteImmediate`](crate::verbs::WcOpcode::RecvWriteImmediate)): an RDMA
+    /// Write, directly followed by Immediate Data (RFC 7306 §6). The connection must have agreed on
+    /// it, as for [`SendImmediate`](Self::SendImmediate).
     RdmaWriteImmediate {
         /// Target.
         remote: RemoteBuffer,
@@ -160,8 +154,8 @@ pub enum SendOp {
     },
     /// Invalidate a local STag: no remote access through it afterwards.
     LocalInvalidate {
-        /// The local STag: of a region without bound windows, or of a window of type 2 that was
-        /// bound at this queue pair.
+        /// The STag: of a region without bound windows, or of a window of type 2 bound at this
+        /// queue pair.
         stag: Stag,
     },
     /// Bind a memory window ([`Mw`](crate::verbs::Mw)). Nothing is sent.
@@ -177,8 +171,7 @@ impl SendOp {
         matches!(self, Self::RdmaRead { .. } | Self::FetchAdd { .. } | Self::CmpSwap { .. })
     }
 
-    /// Returns true if the completion may need a confirmation by the peer. For the other operations
-    /// a Response confirms it, or the peer is not involved.
+    /// Returns true if the completion may need a confirmation: no Response confirms it.
     pub(crate) const fn is_confirmable(&self) -> bool {
         matches!(
             self,
@@ -195,7 +188,6 @@ impl SendOp {
         matches!(self, Self::SendImmediate { .. } | Self::RdmaWriteImmediate { .. })
     }
 
-    /// Opcode of the completion.
     pub(crate) const fn wc_opcode(&self) -> WcOpcode {
         match self {
             Self::Send { .. } | Self::SendImmediate { .. } | Self::Immediate { .. } => {
@@ -211,9 +203,7 @@ impl SendOp {
     }
 }
 
-/// A request for the send queue. [`send`](Self::send), [`write`](Self::write) and
-/// [`read`](Self::read) create the common ones; [`new`](Self::new) creates others from a
-/// [`SendOp`]. Atomics use no local memory: the previous value is in
+/// A request for the send queue. Atomics use no local memory: the previous value is in
 /// [`Wc::value`](crate::verbs::Wc::value).
 #[derive(Clone, Debug)]
 pub struct SendWr {
@@ -232,10 +222,7 @@ pub struct SendWr {
 }
 
 impl SendWr {
-    /// A signalled, unfenced request.
-    ///
-    /// # Panics
-    /// If there are more than [`SGE_MAX`] elements.
+    /// A signalled, unfenced request. Panics if there are more than [`SGE_MAX`] elements.
     #[must_use]
     pub fn new(id: WrId, op: SendOp, sges: impl IntoIterator<Item = Sge>) -> Self {
         let sges = sges.into_iter().collect();
@@ -275,8 +262,7 @@ impl SendWr {
     }
 
     /// Marks the request as one that uses memory without permission: an invalid key, a range
-    /// outside its region, a missing right. As devices do, the queue pair accepts it. When
-    /// everything before it has completed, it fails with
+    /// outside its region, a missing right. The queue pair accepts it; in its turn it fails with
     /// [`WcStatus::LocProtErr`](crate::verbs::WcStatus::LocProtErr) and ends the stream (RFC 5040
     /// §7.1 (1)). Its `sges` are ignored.
     #[must_use]
@@ -285,7 +271,6 @@ impl SendWr {
         self
     }
 
-    /// Bytes of local memory in the request.
     pub(crate) fn len(&self) -> u64 {
         self.sges.iter().map(|sge| u64::from(sge.len)).sum()
     }
@@ -303,26 +288,21 @@ pub struct RecvWr {
 }
 
 impl RecvWr {
-    /// A receive buffer from the given memory.
-    ///
-    /// # Panics
-    /// If there are more than [`SGE_MAX`] elements.
+    /// A receive buffer from the given memory. Panics if there are more than [`SGE_MAX`] elements.
     #[must_use]
     pub fn new(id: WrId, sges: impl IntoIterator<Item = Sge>) -> Self {
         Self { id, sges: sges.into_iter().collect(), inaccessible: false }
     }
 
-    /// Marks the request as one that uses memory without permission, as [`SendWr::inaccessible`]
-    /// does. A message with payload for it is not placed and ends the stream at delivery; the
-    /// request completes with [`WcStatus::LocProtErr`](crate::verbs::WcStatus::LocProtErr). Its
-    /// `sges` are ignored.
+    /// Like [`SendWr::inaccessible`]. A message with payload for it is not placed and ends the
+    /// stream at delivery; the request fails with
+    /// [`WcStatus::LocProtErr`](crate::verbs::WcStatus::LocProtErr).
     #[must_use]
     pub fn inaccessible(mut self) -> Self {
         self.inaccessible = true;
         self
     }
 
-    /// Capacity of the buffer in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.sges.iter().map(|sge| u64::from(sge.len)).sum()
     }

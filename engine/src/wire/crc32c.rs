@@ -1,16 +1,11 @@
-//! CRC32c, the digest of every FPDU, over bytes that may be scattered.
-//!
-//! The digest is one 32-bit register, so creating, copying and passing it cost nothing. The
-//! computation is in `digest` of [`mem`](crate::mem), which reads registered memory without
-//! references and is faster than the crates at the lengths of FPDUs. On processors without a
-//! special kernel there, the `crc32c` crate computes it. Tests compare the two.
+//! CRC32c, the digest of every FPDU, over bytes that may be scattered. `digest` of
+//! [`mem`](crate::mem) computes it, faster than the crates at the lengths of FPDUs; without a
+//! special kernel for the processor, the `crc32c` crate does. Tests compare the two.
 
 use crate::mem::{SharedSlice, crc32c_append_shared};
 
-/// An incremental CRC32c.
-///
-/// RFC 5044 §4.4: the CRC is that of iSCSI: polynomial 0x1EDC6F41 (reflected 0x82F63B78), register
-/// all ones at the start, bits reflected, result inverted.
+/// An incremental CRC32c. RFC 5044 §4.4: the CRC is that of iSCSI: polynomial 0x1EDC6F41 (reflected
+/// 0x82F63B78), register all ones at the start, bits reflected, result inverted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crc32c {
     register: u32,
@@ -29,7 +24,6 @@ impl Crc32c {
         Self { register: u32::MAX }
     }
 
-    /// Continues from a raw register, as returned by [`state`](Self::state).
     #[must_use]
     pub(crate) const fn from_state(register: u32) -> Self {
         Self { register }

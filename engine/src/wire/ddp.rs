@@ -55,19 +55,15 @@ pub struct UntaggedHeader {
 }
 
 impl DdpHeader {
-    /// Length of the longer header.
     pub(crate) const LEN_MAX: usize = UntaggedHeader::LEN;
 
-    /// Length of the header whose first byte is `control`.
     #[must_use]
     pub(crate) const fn len_by_control(control: u8) -> usize {
         if control & TAGGED != 0 { TaggedHeader::LEN } else { UntaggedHeader::LEN }
     }
 
-    /// Parses the header at the start of a segment. The version is not checked.
-    ///
-    /// # Errors
-    /// If the segment is shorter than its header.
+    /// Parses the header at the start of a segment; the version is not checked. Fails if the
+    /// segment is shorter than its header.
     // spec: DDP-4.4-1
     #[inline]
     pub fn parse(segment: &[u8]) -> Result<Self, TooShort> {
@@ -82,10 +78,8 @@ impl DdpHeader {
         header.ok_or_else(|| TooShort { need: Self::len_by_control(control), have: segment.len() })
     }
 
-    /// Writes the header to the start of `out` and returns its length.
-    ///
-    /// # Panics
-    /// If `out` is shorter than the header.
+    /// Writes the header to the start of `out` and returns its length. Panics if `out` is too
+    /// short.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {
         match self {

@@ -1,11 +1,7 @@
-//! Conversion between bytes on the wire and values.
-//!
-//! One file per protocol. Everything here is a pure function between bytes and plain values: no
-//! state, no decision on validity. A value from the wire may therefore be invalid (a wrong version,
-//! an unassigned opcode); the layer that owns the field checks it. The only errors at this level
-//! are missing bytes and, for the MPA startup frames, bytes that can never become a frame.
-//!
-//! All integers are big-endian, except the CRC of an FPDU ([`crc32c::to_wire`]).
+//! Conversion between bytes on the wire and values. Everything here is a pure function without a
+//! decision on validity: the layer that owns a field checks it. The only errors are missing bytes
+//! and, for the MPA startup frames, bytes that can never become a frame. All integers are
+//! big-endian, except the CRC of an FPDU ([`crc32c::to_wire`]).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
@@ -38,10 +34,8 @@ pub struct WrongLength {
     pub have: usize,
 }
 
-/// The two-bit version carried by every DDP segment (DV) and RDMAP message (RV).
-///
-/// Both are the same on all segments of a stream and in both directions (RFC 5041 §4.1, RFC 5040
-/// §4.1). Parsing accepts any value of the two bits, 0 to 3.
+/// The two-bit version of every DDP segment (DV) and RDMAP message (RV), the same on all of a
+/// stream and in both directions (RFC 5041 §4.1, RFC 5040 §4.1). Parsing accepts 0 to 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProtocolVersion(u8);
 

@@ -26,10 +26,8 @@ pub const fn pad_len(ulpdu_len: usize) -> usize {
     ulpdu_len.wrapping_add(FPDU_HEADER_LEN).wrapping_neg() & 3
 }
 
-/// Length of an FPDU whose ULPDU has this length, without markers; a multiple of four.
-///
-/// # Panics
-/// If `ulpdu_len` is within 9 of `usize::MAX`. No length from the wire (16 bits) is.
+/// Length of an FPDU whose ULPDU has this length, without markers; a multiple of four. Panics if
+/// `ulpdu_len` is within 9 of `usize::MAX`.
 #[must_use]
 #[expect(clippy::arithmetic_side_effects, reason = "overflow is documented to panic")]
 pub(crate) const fn fpdu_len(ulpdu_len: usize) -> usize {
@@ -39,8 +37,8 @@ pub(crate) const fn fpdu_len(ulpdu_len: usize) -> usize {
 /// A marker: the distance back to the start of the FPDU around it (RFC 5044 §4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marker {
-    /// FPDUPTR: bytes from the first byte of ULPDU_Length to the first byte of this marker; 0 if
-    /// the marker is between two FPDUs. Always a multiple of four.
+    /// FPDUPTR: bytes from the first byte of ULPDU_Length to this marker; 0 if it is between two
+    /// FPDUs. Always a multiple of four.
     pub fpduptr: u16,
 }
 
@@ -52,7 +50,7 @@ impl Marker {
     #[must_use]
     pub const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
         // RFC 5044 §4.2: the reserved field MUST be ignored, and the two low bits of FPDUPTR are
-        // masked for the arithmetic (the CRC covers them as received, erratum 1427).
+        // masked (the CRC covers them as received, erratum 1427).
         let [_, _, high, low] = bytes;
         // spec: MPA-4.2-1, MPA-4.2-2
         Self { fpduptr: u16::from_be_bytes([high, low]) & !3 }

@@ -1,11 +1,6 @@
-//! RDMAP headers (RFC 5040 §4, RFC 7306 §4 to §6).
-//!
-//! Every DDP segment of an RDMAP message carries the RDMAP control byte in the first RsvdULP byte.
-//! Read Requests and the atomic messages have their own header after the DDP header.
-//!
-//! ```text
-//! control     RV(2) reserved(2) opcode(4)
-//! ```
+//! RDMAP headers (RFC 5040 §4, RFC 7306 §4 to §6). Every DDP segment carries the RDMAP control
+//! byte, RV(2) reserved(2) opcode(4), in the first RsvdULP byte. Read Requests and the atomic
+//! messages have their own header after the DDP header.
 
 mod atomic;
 mod read;
@@ -73,7 +68,7 @@ pub enum Opcode {
     /// 0xB Atomic Response.
     AtomicResponse,
     /// 0xC Send with Immediate Data: assigned by no RFC, used between ends of this engine that have
-    /// agreed on it. A Send whose Invalidate STag field has 32 bits for the receiver's completion.
+    /// agreed on it. Its Invalidate STag field has 32 bits for the receiver's completion.
     SendImmediate,
     /// 0xD Send with Solicited Event and Immediate Data, as 0xC.
     SendImmediateSolicited,
@@ -154,7 +149,6 @@ impl Opcode {
         })
     }
 
-    /// Returns true if the peer awaits an answer (RFC 5040 §4.4, RFC 7306 §5.2).
     #[must_use]
     pub(crate) const fn is_request(self) -> bool {
         matches!(self, Self::ReadRequest | Self::AtomicRequest)
@@ -167,8 +161,7 @@ impl Opcode {
         matches!(self, Self::SendInvalidate | Self::SendSolicitedInvalidate)
     }
 
-    /// Returns true if the message asks the receiver to raise an event (RFC 5040 §5.3, RFC 7306
-    /// §6.1).
+    /// Asks the receiver to raise an event (RFC 5040 §5.3, RFC 7306 §6.1).
     #[must_use]
     pub(crate) const fn solicits_event(self) -> bool {
         matches!(
@@ -218,9 +211,8 @@ pub enum BufferModel {
     Untagged(QueueNumber),
 }
 
-/// Invalidate STag field of an Immediate Data message that reports the RDMA Write before it: the
-/// eight bytes are then 32 bits of the application and the length of the Write. RFC 7306 §6.3
-/// leaves the field 0; ends of this engine agree on this value.
+/// Invalidate STag field of an Immediate Data message that reports the RDMA Write before it, by 32
+/// bits and the length of the Write: agreed between ends of this engine. RFC 7306 §6.3 leaves it 0.
 pub(crate) const ABOUT_A_WRITE: Stag = Stag(1);
 
 /// Length of an Immediate Data message after the DDP header (RFC 7306 §6.3).

@@ -41,9 +41,8 @@ impl Terminate {
         Self { code, segment_len: None, ddp_header: None, rdmap_header: None }
     }
 
-    /// A message about the DDP segment that begins with `segment` and is `segment_len` bytes long.
-    ///
-    /// `segment` may be cut anywhere. The header is included if `segment` has all of it.
+    /// A message about the DDP segment that begins with `segment`, which may be cut anywhere, and
+    /// is `segment_len` bytes long. The header is included if `segment` has all of it.
     // RFC 5040 §4.8: the length is that of the DDP segment as the lower layer passed it up.
     // spec: RDMAP-4.8-7
     #[must_use]
@@ -64,13 +63,9 @@ impl Terminate {
         self
     }
 
-    /// Parses a message from the bytes after its DDP header.
-    ///
-    /// Parts that M, D and R announce but that are missing are left out: some peers set R without
-    /// sending the header. Bytes that no flag announces are ignored.
-    ///
-    /// # Errors
-    /// If there are too few bytes for the error code and the flags.
+    /// Parses a message from the bytes after its DDP header. Parts that are announced but missing
+    /// are left out: some peers set R without sending the header. Bytes that no flag announces are
+    /// ignored. Fails if there are too few bytes for the error code and the flags.
     pub fn parse(bytes: &[u8]) -> Result<(Self, TerminateLayout), TooShort> {
         let Some((control, mut rest)) = bytes.split_first_chunk::<CONTROL_LEN>() else {
             return Err(TooShort { need: CONTROL_LEN, have: bytes.len() });
@@ -124,17 +119,13 @@ impl Terminate {
 pub enum TerminateLayout {
     /// The layout of RFC 5040 §4.8.
     Rfc,
-    /// The layout of the Linux siw driver on little-endian machines: EType before Layer, and M, D,
-    /// R in the bits of value 1, 2, 4.
+    /// Linux siw on little-endian machines: EType before Layer, and M, D, R of value 1, 2, 4.
     SwappedBitFields,
 }
 
 impl TerminateLayout {
-    /// Returns the swapped layout if only that one makes sense.
-    ///
-    /// The RFC's layout is preferred. It makes no sense if it gives an unassigned error, or if more
-    /// bytes follow although it has none of M, D, R set. The flags decide where Layer and EType are
-    /// equal, because then both layouts give the same error.
+    /// The RFC's layout is preferred, unless it gives an unassigned error, or more bytes follow
+    /// although it has none of M, D, R set. The flags decide where Layer and EType are equal.
     fn of(control: [u8; CONTROL_LEN], something_follows: bool) -> Self {
         let (code, present) = Self::Rfc.read(control);
         let (swapped_code, swapped_present) = Self::SwappedBitFields.read(control);
@@ -173,7 +164,6 @@ impl TerminateLayout {
     }
 }
 
-/// The parts that M, D and R announce.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Present {
     segment_len: bool,

@@ -1,5 +1,5 @@
-//! The pcap format: one link type, then records of a 16-byte header and a frame. Modified pcap has
-//! 8 more bytes in each header.
+//! The pcap format: one link type, then records of a 16-byte header (24 in modified pcap) and a
+//! frame.
 
 use std::io::Read;
 
@@ -7,7 +7,6 @@ use super::format::Endianness;
 use super::source::Source;
 use super::{CaptureError, CapturedFrame, LinkType};
 
-/// Variant of the format.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Variant {
     pub(super) endianness: Endianness,
@@ -16,7 +15,6 @@ pub(super) struct Variant {
     is_modified: bool,
 }
 
-/// Header of a record.
 pub(super) struct Record {
     pub(super) seconds: u32,
     pub(super) fraction: u32,
@@ -40,7 +38,6 @@ impl Variant {
         Some(Self { endianness, fraction_ns, is_modified })
     }
 
-    /// Reads major and minor version behind the magic number.
     pub(super) fn version<R: Read>(
         self,
         source: &mut Source<R>,
@@ -49,8 +46,7 @@ impl Variant {
         Ok((self.endianness.u16([a, b]), self.endianness.u16([c, d])))
     }
 
-    /// Reads the rest of the file header; returns the snap length, and the link type with its
-    /// flags.
+    /// Returns the snap length, and the link type with its flags.
     pub(super) fn head<R: Read>(self, source: &mut Source<R>) -> Result<(u32, u32), CaptureError> {
         // Time zone and accuracy are not used.
         let rest = source.array::<16>()?;
@@ -76,7 +72,6 @@ impl Variant {
     }
 }
 
-/// A file whose frames are read.
 #[derive(Debug)]
 pub(super) struct Classic {
     variant: Variant,
@@ -84,8 +79,7 @@ pub(super) struct Classic {
 }
 
 impl Classic {
-    /// Reads the rest of the header behind a magic number. Returns `None` if the magic number is of
-    /// another format.
+    /// Returns `None` if the magic number is of another format.
     pub(super) fn open<R: Read>(
         magic: [u8; 4],
         source: &mut Source<R>,

@@ -1,9 +1,6 @@
-//! A capture as pcapng blocks, for copies: read completely, with a comment added to packet blocks.
-//!
-//! `pcap-file` can write a block that it has read, but it rebuilds every block that is changed: it
-//! changes options that it does not know or considers wrong, the order of options and the bytes of
-//! padding. Here all bytes except those of the comment are unchanged. A pcap file becomes a section
-//! with one interface.
+//! A capture as pcapng blocks, for copies, with a comment added to packet blocks: all other bytes
+//! are unchanged. (`pcap-file` rebuilds a changed block: options that it does not know or considers
+//! wrong, their order, and padding.) A pcap file becomes a section with one interface.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -24,17 +21,13 @@ pub struct BlockReader<R> {
     next: Next,
 }
 
-/// The block that follows.
 #[derive(Debug)]
 enum Next {
-    /// A block of pcapng, in the byte order of the last section; its first bytes, if they were
-    /// read.
+    /// A block of pcapng, in the byte order of the last section; its first bytes, if already read.
     Block(Endianness, Option<[u8; 4]>),
-    /// The section header that a pcap file does not have.
     Section(Variant),
     /// Its interface.
     Interface(Variant, Block),
-    /// A record of a pcap file, as a packet block.
     Record(Variant),
 }
 
@@ -44,15 +37,12 @@ pub struct Block {
     order: Endianness,
     kind: u32,
     octets: Vec<u8>,
-    /// Rest of a block that is longer than [`BLOCK_LEN_MAX`].
     rest: Option<File>,
 }
 
 impl<R: Read> BlockReader<R> {
-    /// Recognises the format. Reading is buffered here.
-    ///
-    /// # Errors
-    /// If the file cannot be read, has less than four bytes, or is no capture.
+    /// Recognises the format. Reading is buffered here. Fails if the file cannot be read, has less
+    /// than four bytes, or is no capture.
     pub fn open(file: R) -> Result<Self, CaptureError> {
         let mut source = Source::new(file);
         let magic = source.array::<4>()?;
@@ -72,11 +62,8 @@ impl<R: Read> BlockReader<R> {
         self.source.get_ref()
     }
 
-    /// Returns the next block; `None` at the end of the file. A block of more than 64 MiB that is no
-    /// packet is kept in a file that `create` creates.
-    ///
-    /// # Errors
-    /// If there are no further whole blocks, or the file cannot be used; see [`CaptureError`].
+    /// Returns the next block. One of more than 64 MiB that is no packet is kept in a file that
+    /// `create` creates. Fails if there are no further whole blocks, or the file cannot be used.
     pub fn next_block(
         &mut self,
         create: impl FnOnce() -> io::Result<File>,
@@ -109,7 +96,7 @@ impl<R: Read> BlockReader<R> {
     }
 }
 
-/// Reads the header of a pcap file; returns the section and its interface.
+/// Reads the header of a pcap file as a section and its interface.
 fn heads<R: Read>(variant: Variant, source: &mut Source<R>) -> Result<[Block; 2], CaptureError> {
     let order = variant.endianness;
     let _version = variant.version(source)?;
@@ -130,7 +117,6 @@ fn heads<R: Read>(variant: Variant, source: &mut Source<R>) -> Result<[Block; 2]
     Ok([section, interface])
 }
 
-/// Reads the next record of a pcap file.
 fn packet<R: Read>(
     variant: Variant,
     source: &mut Source<R>,
@@ -159,8 +145,7 @@ impl Block {
         Self { order, kind, octets, rest: None }
     }
 
-    /// Reads the next block of a file whose last section is in `order`; `magic` are bytes that were
-    /// already read.
+    /// The last section is in `order`; `magic` are bytes that were already read.
     fn read<R: Read>(
         source: &mut Source<R>,
         order: Endianness,
@@ -211,9 +196,6 @@ impl Block {
     }
 
     /// Writes the whole block.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn write(self, sink: &mut impl Write) -> io::Result<()> {
         sink.write_all(&self.octets)?;
         self.rest.map_or(Ok(0), |mut rest| io::copy(&mut rest, sink)).map(|_| ())
@@ -229,8 +211,8 @@ impl Block {
         }
     }
 
-    /// Adds a comment after the existing options. Returns false if that is impossible: a simple
-    /// packet has no options, and inconsistent options are left unchanged.
+    /// Adds a comment. Returns false if that is impossible: a simple packet has no options, and
+    /// inconsistent options are left unchanged.
     pub fn comment(&mut self, text: &str) -> bool {
         let Some(at) = self.options_end() else { return false };
         if u16::try_from(text.len()).is_err() {
@@ -275,12 +257,11 @@ fn four(octets: &[u8], at: usize) -> [u8; 4] {
     octets.get(at..).and_then(|octets| octets.first_chunk()).copied().unwrap_or_default()
 }
 
-/// Length of a section header without options: only a header of at least this length has a field
-/// for the section's length.
+/// Without options: a shorter header has no field for the section's length.
 const SECTION_HEADER_LEN_MIN: usize = 28;
 /// Longest block that is copied in memory, in bytes; a longer block is copied through a file.
 const BLOCK_LEN_MAX: usize = 64 << 20;
-/// Bytes in memory of a block that is too long for memory: only these bytes may be changed.
+/// Bytes in memory of a block that is too long for it: only they may be changed.
 const LONG_HEAD_LEN: usize = SECTION_HEADER_LEN_MIN;
 /// Offset of a frame's bytes in its block.
 const PACKET_AT: usize = 28;

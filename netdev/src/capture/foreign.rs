@@ -1,7 +1,6 @@
 //! Names of unsupported formats and link types: formats by their first bytes, link types by their
-//! number.
-//!
-//! Only for messages: an error that names the format also names the command that converts it.
+//! number. Only for messages: an error that names the format also names the command that converts
+//! it.
 
 /// Unsupported format, recognised by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,14 +18,12 @@ pub enum LinkType {
     LinuxCooked,
     /// The Linux "cooked" header of 20 bytes (276).
     LinuxCookedV2,
-    /// A protocol family of 4 bytes, in the byte order of the capturing machine (0) or the network
+    /// A protocol family of 4 bytes, in the byte order of the capturing machine (0) or network
     /// (108).
     Loopback,
-    /// A record of the Extensible Record Format (197). Records with Ethernet frames (types 2, 11
-    /// and 16) and with InfiniBand packets (type 21) are read.
+    /// A record of the Extensible Record Format (197): Ethernet (types 2, 11, 16), InfiniBand (21).
     Erf,
-    /// IP over InfiniBand (242): 40 bytes of a global header, or of addresses, and the
-    /// encapsulation header.
+    /// IP over InfiniBand (242): 40 bytes of a global header, or of addresses, and encapsulation.
     Ipoib,
     /// An InfiniBand packet from its local header on (247).
     InfiniBand,
@@ -78,11 +76,9 @@ impl LinkType {
         })
     }
 
-    /// Returns the IP datagram in a frame of this link type; see
-    /// [`CapturedFrame::ip_packet`](super::CapturedFrame::ip_packet).
-    ///
-    /// # Errors
-    /// If the frame ends inside its link header.
+    /// Returns the IP datagram in a frame; see
+    /// [`CapturedFrame::ip_packet`](super::CapturedFrame::ip_packet). Fails if the frame ends
+    /// inside its link header.
     pub fn ip_packet(self, frame: &[u8]) -> Result<Option<&[u8]>, LinkError> {
         let error = LinkError { len: frame.len() };
         let at = match self {
@@ -116,8 +112,7 @@ impl LinkType {
     }
 }
 
-/// Parses a cooked header with its EtherType at `ethertype_at` and VLAN tags behind its `len`
-/// bytes. `None` if it is truncated, `Some(None)` if it does not announce IP.
+/// `None` if the header is truncated, `Some(None)` if it does not announce IP.
 fn cooked(frame: &[u8], ethertype_at: usize, len: usize) -> Option<Option<usize>> {
     let header = frame.get(..len)?;
     let ethertype = u16::from_be_bytes([header[ethertype_at], header[ethertype_at + 1]]);
@@ -134,7 +129,7 @@ fn by_ethertype(frame: &[u8], (at, ethertype): (usize, u16)) -> Option<usize> {
     }
 }
 
-/// Parses IEEE 802.2: a header of LLC and SNAP for an EtherType, behind a length.
+/// IEEE 802.2: a header of LLC and SNAP for an EtherType, behind a length.
 fn snap(frame: &[u8], at: usize) -> Option<usize> {
     let header = frame.get(at..)?.first_chunk::<8>()?;
     let ethertype = u16::from_be_bytes([header[6], header[7]]);
@@ -142,8 +137,8 @@ fn snap(frame: &[u8], at: usize) -> Option<usize> {
     (header[..6] == [0xaa, 0xaa, 3, 0, 0, 0] && is_ip).then_some(at + header.len())
 }
 
-/// Parses PPP. RFC 1661 §2 and RFC 1662 §3.1: address and control bytes may be missing, and a
-/// protocol below 256 may take one byte. Some captures have Cisco's framing under the same number.
+/// RFC 1661 §2 and RFC 1662 §3.1: address and control bytes may be missing, and a protocol below
+/// 256 may take one byte. Some captures have Cisco's framing under the same number.
 fn ppp(frame: &[u8], mut at: usize) -> Option<Option<usize>> {
     match *frame.get(at..)? {
         [0xff, 3, ..] => at += 2,
@@ -165,7 +160,7 @@ fn ppp(frame: &[u8], mut at: usize) -> Option<Option<usize>> {
     })
 }
 
-/// Parses RFC 2516 §4: version and type, code 0 for a session, its number and the length.
+/// RFC 2516 §4: version and type, code 0 for a session, its number and the length.
 fn pppoe(frame: &[u8], at: usize) -> Option<Option<usize>> {
     let header = frame.get(at..)?.first_chunk::<6>()?;
     if header[..2] == [0x11, 0] { ppp(frame, at + header.len()) } else { Some(None) }
@@ -177,7 +172,6 @@ fn hdlc(frame: &[u8]) -> Option<Option<usize>> {
     Some(by_ethertype(frame, (header.len(), ethertype)))
 }
 
-/// Finds the datagram of a frame of `link` at `at`.
 fn behind(frame: &[u8], at: usize, link: LinkType) -> Option<Option<usize>> {
     let inner = frame.get(at..)?;
     let found = match link {
@@ -192,7 +186,7 @@ fn behind(frame: &[u8], at: usize, link: LinkType) -> Option<Option<usize>> {
     Some(found.map(|found| at + found))
 }
 
-/// Parses version, flags, length of the header and link type, in little-endian order.
+/// Version, flags, length of the header and link type, in little-endian order.
 fn per_packet(frame: &[u8]) -> Option<Option<usize>> {
     let [_, _, l0, l1, d0, d1, d2, d3] = *frame.first_chunk::<8>()?;
     let len = usize::from(u16::from_le_bytes([l0, l1]));
@@ -202,8 +196,8 @@ fn per_packet(frame: &[u8]) -> Option<Option<usize>> {
     }
 }
 
-/// Skips labels of four bytes, the last with its bottom bit set (RFC 3032 §2.1). The labels do not
-/// tell the type of the payload: its first byte must look like IP's.
+/// Skips labels of four bytes, the last with its bottom bit set (RFC 3032 §2.1): the first byte of
+/// the payload must look like IP's.
 fn behind_labels(frame: &[u8], at: usize) -> Option<usize> {
     let labels = frame.get(at..)?.chunks_exact(4);
     let count = labels.clone().position(|label| label[2] & 1 != 0)? + 1;
@@ -217,8 +211,8 @@ const PPPOE: u16 = 0x8864;
 /// Largest value of an EtherType field that is a length.
 const LENGTH_MAX: u16 = 1500;
 
-/// Parses a record: header (16), extension headers (8 each) while the top bit before announces one,
-/// then the contents by type.
+/// Header (16), extension headers (8 each) while the top bit before announces one, contents by
+/// type.
 fn record(frame: &[u8]) -> Option<Option<usize>> {
     let kind = *frame.get(8)?;
     let mut at = 16;
@@ -239,9 +233,8 @@ fn record(frame: &[u8]) -> Option<Option<usize>> {
     }
 }
 
-/// Parses an InfiniBand packet at `at`: local header (8), global header (40, if the local one
-/// announces it), BTH (12), DETH (8), encapsulation header. `None` if it is truncated, `Some(None)`
-/// if it is no IPoIB datagram.
+/// Local header (8), global header (40, if the local one announces it), BTH (12), DETH (8),
+/// encapsulation header. `None` if it is truncated, `Some(None)` if it is no IPoIB datagram.
 fn infiniband(frame: &[u8], at: usize) -> Option<Option<usize>> {
     const UD_SEND_ONLY: u8 = 0x64;
     let [_, local_next, ..] = *frame.get(at..)?.first_chunk::<8>()?;
@@ -259,7 +252,7 @@ fn infiniband(frame: &[u8], at: usize) -> Option<Option<usize>> {
     encapsulated(frame, transport_at + transport.len())
 }
 
-/// Parses the encapsulation header of IPoIB (RFC 4391 §6) at `at`.
+/// RFC 4391 §6.
 fn encapsulated(frame: &[u8], at: usize) -> Option<Option<usize>> {
     let header = frame.get(at..)?.first_chunk::<4>()?;
     let ethertype = u16::from_be_bytes([header[0], header[1]]);
@@ -267,14 +260,13 @@ fn encapsulated(frame: &[u8], at: usize) -> Option<Option<usize>> {
 }
 
 fn by_family(octets: &[u8; 4]) -> Option<usize> {
-    // The file does not record its machine's byte order, so take the order that gives a small
-    // number: 2 is IPv4 everywhere; IPv6 is 10 on Linux and 24, 28 or 30 on the BSDs.
+    // The file does not record its machine's byte order: the one that gives a small number is
+    // taken. 2 is IPv4 everywhere; IPv6 is 10 on Linux and 24, 28 or 30 on the BSDs.
     let family = u32::from_be_bytes(*octets).min(u32::from_le_bytes(*octets));
     matches!(family, 2 | 10 | 24 | 28 | 30).then_some(octets.len())
 }
 
-/// Drops the padding behind the datagram. A length of zero means that the datagram was captured
-/// before segmentation offload set it: then the whole rest is the datagram.
+/// A length of zero means that the datagram was captured before segmentation offload set it.
 fn without_padding(packet: &[u8]) -> &[u8] {
     let len = match *packet {
         [v, _, high, low, ..] if v >> 4 == 4 => usize::from(u16::from_be_bytes([high, low])),

@@ -17,22 +17,17 @@ use super::format::{
 use super::source::Source;
 use super::{CaptureError, CapturedFrame, FRAME_LEN_MAX, foreign};
 
-/// The section being read.
 #[derive(Debug)]
 pub(super) struct Pcapng {
     endianness: Endianness,
     interfaces: Vec<Interface>,
 }
 
-/// A block whose body is being read.
 struct Block {
-    /// Total length, with the padding.
     total_len: u32,
-    /// Bytes of the body not read yet.
     left: u32,
 }
 
-/// Fields of a packet block.
 struct Packet {
     interface: u32,
     /// In the interface's units; `None` in blocks without a timestamp.
@@ -42,7 +37,7 @@ struct Packet {
 }
 
 impl Pcapng {
-    /// Reads the first section header behind a magic number, which is its block type.
+    /// `magic` is the block type of the first section header.
     pub(super) fn open<R: Read>(
         magic: [u8; 4],
         source: &mut Source<R>,
@@ -92,7 +87,7 @@ impl Pcapng {
         Ok(None)
     }
 
-    /// Reads a section header behind its block type. Drops the state of the section before.
+    /// Drops the state of the section before.
     fn begin_section<R: Read>(&mut self, source: &mut Source<R>) -> Result<(), CaptureError> {
         let total_len = source.array::<4>()?;
         // The length precedes the number that defines the byte order.
@@ -183,7 +178,6 @@ impl Pcapng {
         })
     }
 
-    /// Skips the rest of a block.
     fn end<R: Read>(&self, block: &Block, source: &mut Source<R>) -> Result<(), CaptureError> {
         source.skip(block.left)?;
         let last = self.endianness.u32(source.array()?);
@@ -196,13 +190,11 @@ impl Pcapng {
 }
 
 impl Block {
-    /// Begins a block.
     fn new<R: Read>(total_len: u32, source: &Source<R>) -> Result<Self, CaptureError> {
         let total_len = block_len(total_len).ok_or_else(|| source.malformed(IMPOSSIBLE_LENGTH))?;
         Ok(Self { total_len, left: total_len - BLOCK_LEN_MIN })
     }
 
-    /// Counts `len` bytes as read.
     fn take<R: Read>(&mut self, len: u32, source: &Source<R>) -> Result<(), CaptureError> {
         self.left = self
             .left

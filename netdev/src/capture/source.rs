@@ -4,15 +4,11 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 
 use super::{CaptureError, FRAME_LEN_MAX};
 
-/// A capture file being read.
 #[derive(Debug)]
 pub(super) struct Source<R> {
     file: BufReader<R>,
-    /// Bytes read so far.
     offset: u64,
-    /// Number of the frame being read, or of the next one.
     frame: u64,
-    /// Memory of a recycled frame.
     spare: Vec<u8>,
 }
 
@@ -22,38 +18,31 @@ impl<R: Read> Source<R> {
         Self { file, offset: 0, frame: 1, spare: Vec::new() }
     }
 
-    /// Returns the file.
     pub(super) fn get_ref(&self) -> &R {
         self.file.get_ref()
     }
 
-    /// Keeps memory for the next frame.
     pub(super) fn recycle(&mut self, memory: Vec<u8>) {
         self.spare = memory;
     }
 
-    /// Returns the number of the frame being read, or of the next one; from 1.
     pub(super) const fn frame(&self) -> u64 {
         self.frame
     }
 
-    /// Counts the frame that has been read.
     pub(super) const fn frame_is_complete(&mut self) {
         self.frame += 1;
     }
 
-    /// Returns true if the file ends here.
     pub(super) fn is_at_end(&mut self) -> Result<bool, CaptureError> {
         Ok(self.fill()?.is_empty())
     }
 
-    /// Returns the following bytes, as far as they are buffered after one read, without consuming
-    /// them.
+    /// Without consuming them, as far as they are buffered after one read.
     pub(super) fn peek(&mut self) -> &[u8] {
         self.fill().unwrap_or_default()
     }
 
-    /// Returns the next `N` bytes.
     pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], CaptureError> {
         let mut octets = [0; N];
         let mut filled = 0;
@@ -70,7 +59,6 @@ impl<R: Read> Source<R> {
         Ok(octets)
     }
 
-    /// Returns the next `len` bytes of a frame.
     pub(super) fn octets(&mut self, len: u32) -> Result<Vec<u8>, CaptureError> {
         let len = match usize::try_from(len) {
             Ok(usable) if usable <= FRAME_LEN_MAX => usable,
@@ -90,12 +78,10 @@ impl<R: Read> Source<R> {
         self.copy(octets, missing as u64)
     }
 
-    /// Skips the next `len` bytes.
     pub(super) fn skip(&mut self, len: u32) -> Result<(), CaptureError> {
         self.copy(&mut io::sink(), u64::from(len))
     }
 
-    /// Writes the next `len` bytes to a sink.
     pub(super) fn copy(&mut self, sink: &mut impl Write, len: u64) -> Result<(), CaptureError> {
         let mut left = len;
         while left > 0 {
@@ -111,7 +97,6 @@ impl<R: Read> Source<R> {
         Ok(())
     }
 
-    /// Returns the error for a violation of the format at this position.
     pub(super) const fn malformed(&self, what: &'static str) -> CaptureError {
         CaptureError::Malformed { frame: self.frame, offset: self.offset, what }
     }
@@ -125,7 +110,7 @@ impl<R: Read> Source<R> {
         self.offset = self.offset.saturating_add(u64::try_from(len).unwrap_or(u64::MAX));
     }
 
-    /// Returns the buffered bytes; reads first if there are none. Empty at the end of the file.
+    /// Reads first if no bytes are buffered. Empty at the end of the file.
     fn fill(&mut self) -> Result<&[u8], CaptureError> {
         loop {
             match self.file.fill_buf() {

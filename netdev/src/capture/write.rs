@@ -1,6 +1,5 @@
-//! Writers of capture files: pcapng, of one section with timestamps in nanoseconds, and pcap.
-//!
-//! Each block or record is written by one call of the sink.
+//! Writers of capture files: pcapng, of one section with timestamps in nanoseconds, and pcap. Each
+//! block or record is written by one call of the sink.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -17,7 +16,6 @@ use crate::Medium;
 pub struct PcapngWriter<W: Write> {
     sink: W,
     len: u64,
-    /// The last block; keeps its allocation.
     block: Vec<u8>,
 }
 
@@ -40,9 +38,6 @@ pub struct WrittenFrame<'a> {
 
 impl<W: Write> PcapngWriter<W> {
     /// Begins a file, written by `program`.
-    ///
-    /// # Errors
-    /// If its header cannot be written.
     pub fn new(sink: W, program: Option<&str>) -> io::Result<Self> {
         let mut file = Self { sink, len: 0, block: Vec::new() };
         let body = |block: &mut Vec<u8>| {
@@ -57,9 +52,6 @@ impl<W: Write> PcapngWriter<W> {
     }
 
     /// Declares an interface with frames of a medium, and a snap length; 0 is no limit.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn interface(&mut self, medium: Medium, name: &str, snap_len: u32) -> io::Result<()> {
         let link = match medium {
             Medium::Ethernet => LINK_ETHERNET,
@@ -76,9 +68,6 @@ impl<W: Write> PcapngWriter<W> {
 
     /// Adds a frame. Returns false, and writes nothing, if the file would then be longer than
     /// `len_max` with [`statistics`](Self::statistics) at its end.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn frame(&mut self, frame: &WrittenFrame<'_>, len_max: u64) -> io::Result<bool> {
         let flags: u32 = if frame.is_outbound { 0b10 } else { 0b01 };
         let number = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
@@ -97,9 +86,6 @@ impl<W: Write> PcapngWriter<W> {
     }
 
     /// Writes the number of frames that the first interface has lost until `at_ns`.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn statistics(&mut self, at_ns: u64, dropped: u64) -> io::Result<()> {
         let body = |block: &mut Vec<u8>| {
             let [high, low] = halves(at_ns);
@@ -111,9 +97,6 @@ impl<W: Write> PcapngWriter<W> {
     }
 
     /// Writes buffered data.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn flush(&mut self) -> io::Result<()> {
         self.sink.flush()
     }
@@ -123,7 +106,6 @@ impl<W: Write> PcapngWriter<W> {
         self.sink
     }
 
-    /// Writes a block, if the file is then not longer than `len_max`.
     fn put(
         &mut self,
         kind: u32,
@@ -151,9 +133,6 @@ pub struct PcapWriter<W: Write> {
 
 impl<W: Write> PcapWriter<W> {
     /// Begins a file of frames of a link type (`LINKTYPE_` value).
-    ///
-    /// # Errors
-    /// If its header cannot be written.
     pub fn new(mut sink: W, link: u32, snap_len: u32) -> io::Result<Self> {
         let mut header = 0xa1b2_c3d4_u32.to_le_bytes().to_vec();
         header.extend([2_u16, 4].map(u16::to_le_bytes).as_flattened());
@@ -163,9 +142,6 @@ impl<W: Write> PcapWriter<W> {
     }
 
     /// Adds a whole frame that was captured at a time since 1970.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn frame(&mut self, at: Duration, bytes: &[u8]) -> io::Result<()> {
         let [_, seconds] = halves(at.as_secs());
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -174,9 +150,6 @@ impl<W: Write> PcapWriter<W> {
     }
 
     /// Writes buffered data.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn flush(&mut self) -> io::Result<()> {
         self.sink.flush()
     }
@@ -188,7 +161,6 @@ pub(super) fn begin(order: Endianness, block: &mut Vec<u8>, kind: u32) {
     block.extend([0; 4]);
 }
 
-/// Ends a block that is all of `block`: sets both its lengths.
 pub(super) fn end(order: Endianness, block: &mut Vec<u8>) {
     let len = order.of_u32(u32::try_from(block.len() + 4).unwrap_or(u32::MAX));
     block.extend(len);
@@ -208,8 +180,7 @@ pub(super) fn interface(order: Endianness, block: &mut Vec<u8>, link: u16, snap_
     block.extend(order.of_u32(snap_len));
 }
 
-/// Adds the fields before the bytes of an enhanced packet; the lengths are the captured and the
-/// original one.
+/// Adds the fields before the bytes of an enhanced packet: captured and original length.
 pub(super) fn packet(
     order: Endianness,
     block: &mut Vec<u8>,
@@ -230,7 +201,6 @@ pub(super) fn option(order: Endianness, block: &mut Vec<u8>, code: u16, value: &
     block.resize(block.len().next_multiple_of(4), 0);
 }
 
-/// Upper and lower half of a number.
 fn halves(number: u64) -> [u32; 2] {
     [number >> 32, number & 0xffff_ffff].map(|half| u32::try_from(half).unwrap_or(0))
 }
@@ -242,7 +212,6 @@ const LINK_RAW_IP: u16 = 101;
 const ORDER: Endianness = Endianness::Little;
 /// `if_tsresol`: 10^-9 seconds.
 const NANOSECONDS: u8 = 9;
-/// Length of a block of statistics.
 const STATISTICS_LEN: u64 = 12 + 12 + 12 + 4;
 
 #[cfg(test)]

@@ -1,25 +1,22 @@
 //! Configuration and counters of the impairments.
 
-/// Impairments and their probabilities. The default is none.
-///
-/// Probabilities are per frame, from 0 (never) to 1 (always); values outside are clamped.
+/// Impairments, by default none. Probabilities are per frame, clamped to 0 (never) to 1 (always).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ImpairConfig {
     /// Probability that a frame is lost, independent of all others.
     pub loss: f64,
     /// Loss in bursts, in addition.
     pub burst: BurstLoss,
-    /// Probability that a TCP segment which only acknowledges (no payload, no SYN, FIN or RST) is
-    /// lost, in addition.
+    /// Probability that a TCP segment without payload, SYN, FIN or RST is lost, in addition.
     pub ack_loss: f64,
     /// True if every frame is lost: an outage of this direction.
     pub outage: bool,
-    /// Largest IP datagram that passes, in bytes; a longer one is lost silently. A super-frame
-    /// counts as its segments.
+    /// Largest IP datagram that passes, in bytes; a longer one, or segment of a super-frame, is
+    /// lost.
     pub path_mtu: Option<usize>,
     /// Delay of every frame, in nanoseconds, besides that of the inner device.
     pub delay_ns: u64,
-    /// Bits per second of a bottleneck in front of the delay, counting frame bytes only. `None`: no
+    /// Bits per second of a bottleneck in front of the delay, of frame bytes. `None`: no
     /// bottleneck. Zero: nothing ever passes.
     pub rate_bits_per_second: Option<u64>,
     /// Most frames that wait for the bottleneck or are passing it; further frames are lost.
@@ -32,8 +29,7 @@ pub struct ImpairConfig {
     pub corrupt_bits_max: u32,
     /// Probability that a frame is held back while others overtake it.
     pub reorder: f64,
-    /// Most frames that overtake a reordered one: it is released after 1 to this many later frames.
-    /// With 0, only time releases it.
+    /// A reordered frame is released after 1 to this many later frames; with 0, only by time.
     pub reorder_frames_max: u64,
     /// Longest delay of a reordered frame, in nanoseconds.
     pub reorder_delay_ns: u64,
@@ -46,12 +42,10 @@ pub struct ImpairConfig {
     /// Most pieces of one segment, clamped to 2 to [`PIECES_MAX`]. Pieces of one byte are frequent.
     pub resegment_pieces_max: usize,
     /// Probability that a TCP data segment waits for the next frame, until
-    /// [`flush`](crate::Device::flush) at the latest, to be merged with it. The segments are merged
-    /// if the second continues the same flow with equal headers and both fit the inner device's
-    /// MTU.
+    /// [`flush`](crate::Device::flush) at the latest, to be merged with it, if that continues the
+    /// same flow with equal headers and both fit the MTU.
     pub coalesce: f64,
-    /// MTU to report instead of the inner device's, if that is larger: leaves merged segments room
-    /// that the stack above does not use.
+    /// MTU to report, if the inner device's is larger: leaves merged segments room.
     pub mtu: Option<usize>,
     /// Most frames held at once; further frames are dropped.
     pub held_max: usize,
@@ -75,15 +69,14 @@ pub struct ImpairCounters {
     pub frames: u64,
     /// Bytes of those frames.
     pub bytes: u64,
-    /// Frames lost by decision, for lack of room here or in the inner device, or because its link
-    /// went down while they were held.
+    /// Frames lost by decision, for lack of room here or below, or because the link below went
+    /// down.
     pub dropped: u64,
     /// Dropped frames that found the bottleneck's queue full.
     pub overflowed: u64,
     /// Most frames that were held at one time.
     pub held_peak: usize,
-    /// Held frames that were released more than [`LATE_NS`] after their time, because the device
-    /// was not called.
+    /// Held frames released more than [`LATE_NS`] after their time: the device was not called.
     pub late: u64,
     /// Longest such delay, in nanoseconds.
     pub late_ns_max: u64,
@@ -100,21 +93,17 @@ pub struct ImpairCounters {
 }
 
 impl ImpairConfig {
-    /// Returns true if frames must arrive with real checksums: because their bytes may change, or
-    /// because their headers are parsed.
     pub(super) fn wants_plain_frames(&self) -> bool {
         self.rewrites_frames() || self.ack_loss > 0.0
     }
 
-    /// Returns true if bytes of frames may change.
     pub(super) fn rewrites_frames(&self) -> bool {
         self.corrupt > 0.0 || self.resegment > 0.0 || self.coalesce > 0.0
     }
 }
 
 impl Default for ImpairConfig {
-    /// Returns no impairment. The details apply once a probability is set: 1 bit, up to 3 frames or
-    /// 1 ms late, up to 1 ms of jitter, up to 4 pieces, 1000 frames queued, 1024 held.
+    /// Returns no impairment; the numbers below apply once a probability is set.
     fn default() -> Self {
         Self {
             loss: 0.0,

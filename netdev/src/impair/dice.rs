@@ -7,8 +7,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use super::config::{ImpairConfig, PIECES_MAX};
 
-/// One stream of random numbers per impairment, so that switching one off does not change the
-/// decisions of the others.
+/// One stream of random numbers per impairment: switching one off does not change the others.
 #[derive(Debug)]
 pub(super) struct Dice {
     loss: Stream,
@@ -25,7 +24,6 @@ pub(super) struct Dice {
     pub(super) coalesce: Stream,
 }
 
-/// Decisions on one frame.
 #[derive(Debug)]
 pub(super) struct Fate {
     pub(super) lost: bool,
@@ -73,7 +71,6 @@ impl Dice {
         }
     }
 
-    /// Returns true if a segment that only acknowledges is lost.
     pub(super) fn ack_lost(&mut self, config: &ImpairConfig) -> bool {
         self.ack.chance(config.ack_loss)
     }
@@ -123,8 +120,7 @@ impl Dice {
     }
 }
 
-/// Cuts of a payload: ends of pieces in ascending order, some perhaps equal; unused entries hold
-/// the payload's length.
+/// Ends of pieces in ascending order, some perhaps equal; unused entries hold the payload's length.
 #[derive(Debug)]
 pub(super) struct Cuts {
     at: [usize; PIECES_MAX],
@@ -142,8 +138,8 @@ impl Cuts {
     }
 }
 
-/// Reproducible stream of random numbers. The arithmetic on the generator's words is done here, so
-/// that a seed gives the same result with every version of the random number crates.
+/// The arithmetic on the generator's words is done here: a seed gives the same result with every
+/// version of the random number crates.
 #[derive(Debug)]
 pub(super) struct Stream(ChaCha8Rng);
 

@@ -1,8 +1,8 @@
-//! Frames held by the impairment, and their release times.
+//! Frames held by the impairment, and their release times:
 //!
 //! ```text
 //! frame ─ bottleneck (queue, rate) ─ line (delay, jitter; in order) ─┬─▶ inner device
-//!                                  └ late (reordered) ───────────────┘
+//! └ late (reordered) ───────────────┘
 //! ```
 
 use std::collections::VecDeque;
@@ -12,29 +12,23 @@ use super::config::ImpairConfig;
 use crate::TxChecksum;
 use crate::memory::sending_ns;
 
-/// Held frames of one device.
-///
-/// Delayed frames are in a line that keeps their order. Reordered frames leave the line: each is
-/// released after a time, or when a number of later frames has been scheduled.
+/// Delayed frames are in a line that keeps their order. Reordered ones leave it: each is released
+/// after a time, or when a number of later frames has been scheduled.
 #[derive(Debug, Default)]
 pub(super) struct Hold {
     /// Ordered by release time, since no frame is scheduled before its predecessor in the line.
     line: VecDeque<InLine>,
     /// Release time of the last frame of the line, perhaps in the past.
     line_ns: u64,
-    /// Times at which the frames at the bottleneck have passed it.
     passing_ns: VecDeque<u64>,
-    /// Time at which the bottleneck is free.
     free_ns: u64,
     /// Reordered frames, oldest first. A search is fast, since each waits for few others only.
     late: Vec<(Due, HeldFrame)>,
     /// Earliest due time and earliest due count of `late`, independent of each other.
     late_first: Due,
-    /// Frames scheduled so far.
     scheduled: u64,
 }
 
-/// A held frame.
 #[derive(Debug)]
 pub(super) struct HeldFrame {
     pub(super) bytes: Vec<u8>,
@@ -44,7 +38,6 @@ pub(super) struct HeldFrame {
     pub(super) segment_size: Option<NonZeroU16>,
 }
 
-/// A frame of the line.
 #[derive(Debug)]
 struct InLine {
     release_ns: u64,
@@ -53,7 +46,6 @@ struct InLine {
     frame: HeldFrame,
 }
 
-/// Release time of a frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Release {
     /// Now.
@@ -74,13 +66,11 @@ pub(super) struct Due {
 }
 
 impl Hold {
-    /// Returns the number of held frames.
     pub(super) fn len(&self) -> usize {
         self.line.len() + self.late.len()
     }
 
-    /// Takes a frame of `len` bytes through the bottleneck. Returns the time at which it has
-    /// passed; `None` if the queue is full.
+    /// Returns the time at which a frame has passed the bottleneck; `None` if the queue is full.
     fn pass(&mut self, now_ns: u64, len: usize, config: &ImpairConfig) -> Option<u64> {
         let Some(rate) = config.rate_bits_per_second else { return Some(now_ns) };
         while self.passing_ns.front().is_some_and(|passed_ns| *passed_ns <= now_ns) {
@@ -95,8 +85,7 @@ impl Hold {
     }
 
     /// Schedules a frame of `len` bytes. Without `late`: at the end of the line, delayed by
-    /// `jitter_ns`. With `late`: out of order, after this number of later frames or the longest
-    /// delay, whichever is first (0: only after the delay).
+    /// `jitter_ns`. With `late`: after this number of later frames (0: none) or the longest delay.
     pub(super) fn schedule(
         &mut self,
         now_ns: u64,
@@ -118,7 +107,6 @@ impl Hold {
         if self.line_ns <= now_ns { Release::Now } else { Release::At(self.line_ns) }
     }
 
-    /// Holds a frame until the time that `schedule` returned.
     pub(super) fn put(&mut self, release: Release, frame: HeldFrame) {
         match release {
             Release::Now => self.push_line(0, frame),

@@ -6,10 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Slot;
 
-/// Handle to the link between two [`MemoryDevice`](super::MemoryDevice)s.
-///
-/// Clones are handles to the same link. They remain usable when the devices are wrapped in
-/// middleware or moved to threads, so a simulator can change the link.
+/// Handle to the link between two [`MemoryDevice`](super::MemoryDevice)s. Clones are handles to the
+/// same link, and remain usable when the devices are wrapped in middleware or moved to threads.
 #[derive(Clone, Debug)]
 pub struct Link {
     shared: Arc<Shared>,
@@ -25,7 +23,6 @@ struct Shared {
     wires: [Mutex<Wire>; 2],
 }
 
-/// One direction of the link.
 #[derive(Debug, Default)]
 pub(super) struct Wire {
     /// Frames in flight, earliest arrival first.
@@ -58,14 +55,12 @@ impl Link {
         }
     }
 
-    /// Changes the largest IP datagram of both directions, in bytes. Frames in flight are not
-    /// affected.
+    /// Changes the largest IP datagram of both directions, except for frames in flight.
     pub fn set_mtu(&self, mtu: usize) {
         self.shared.mtu.store(mtu, Ordering::Relaxed);
     }
 
-    /// Changes the latency of both directions, for frames transmitted from now on. A frame never
-    /// overtakes an earlier one.
+    /// Changes the latency of later frames in both directions. No frame overtakes an earlier one.
     pub fn set_latency(&self, latency_ns: u64) {
         self.shared.latency_ns.store(latency_ns, Ordering::Relaxed);
     }
@@ -88,8 +83,7 @@ impl Link {
         self.shared.latency_ns.load(Ordering::Relaxed)
     }
 
-    /// Locks the wire of one direction. No callback runs under the lock, so a poisoned lock is still
-    /// consistent.
+    /// No callback runs under the lock, so a poisoned lock is still consistent.
     pub(super) fn lock(&self, direction: usize) -> MutexGuard<'_, Wire> {
         self.shared.wires[direction].lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -25,22 +25,19 @@ use crate::vnet;
 pub struct PacketConfig<'a> {
     /// Name of the interface.
     pub name: Name,
-    /// IP addresses of the stack above, at most [`ADDRESSES_MAX`]. The kernel hands over frames for
-    /// them or for a group, and must not have one of them itself. Empty while the addresses are
-    /// unknown: then all frames are handed over.
+    /// IP addresses of the stack above, at most [`ADDRESSES_MAX`], which the kernel must not have
+    /// itself. It hands over frames for them or for a group. If empty, all frames are handed over.
     pub addresses: &'a [IpAddr],
-    /// True if the device accepts super-frames and partial checksums for transmission. It handles
-    /// received ones in any case.
+    /// True if super-frames and partial checksums may be transmitted; received ones always pass.
     pub super_frames: bool,
     /// Ethernet address of the stack, if it differs from the interface's. The interface must then
     /// receive all frames on the wire, and the kernel ignores those for this address. With the
-    /// interface's own address the kernel processes them, too, and forwards them if forwarding is
-    /// enabled.
+    /// interface's own address the kernel processes them, too, and may forward them.
     pub mac: Option<[u8; 6]>,
     /// Most frames that wait to be received.
     pub ring_frames: usize,
-    /// True if frames bypass the kernel's queueing discipline. That is less work per frame, but a
-    /// frame is lost if the card's queue is full.
+    /// True if frames bypass the kernel's queueing discipline: less work, but a full card loses
+    /// frames.
     pub qdisc_bypass: bool,
 }
 
@@ -65,20 +62,17 @@ const RING_FRAMES_RANGE: RangeInclusive<usize> = 16..=65_536;
 /// Accepted numbers of sockets in one fanout group; recent kernels accept many more.
 const QUEUES: RangeInclusive<usize> = 1..=256;
 
-/// Overhead of a slot: the kernel's header, an address, alignment and the `virtio_net_hdr` in front
-/// of the frame, and the link header with two tags. Rounded up.
+/// The kernel's header, an address, alignment, the `virtio_net_hdr` and the link header with two
+/// tags. Rounded up.
 const SLOT_OVERHEAD: usize = 192;
 /// Alignment of the kernel's ring.
 const SLOT_ALIGNMENT: usize = 64;
-/// Longest slot, in bytes. Longer frames, of an unusual MTU, are read from the socket's queue like
-/// super-frames.
+/// Longer frames, of an unusual MTU, are read from the socket's queue like super-frames.
 const SLOT_LEN_MAX: usize = 16 * 1024;
-/// Length of a block, in bytes; the kernel allocates blocks from memory that need not be
-/// contiguous.
+/// The kernel allocates blocks from memory that need not be contiguous.
 const BLOCK_LEN: usize = 256 * 1024;
 
-/// Limit of frames that wait to be sent, in bytes, with the kernel's own overhead: some tens of
-/// super-frames.
+/// Frames that wait to be sent, with the kernel's own overhead: some tens of super-frames.
 const SEND_BUFFER_LEN: i32 = 4 << 20;
 /// Limit of the socket's queue of long frames, in bytes: a TCP window of several MiB.
 const RECEIVE_BUFFER_LEN: i32 = 16 << 20;
@@ -90,14 +84,13 @@ pub(super) fn check_rights() -> Result<(), OpenError> {
     })
 }
 
-/// Opens the interface once.
 pub(super) fn open(config: &PacketConfig<'_>) -> Result<PacketSocket, OpenError> {
     let mut socket = prepare(config)?;
     start(&mut socket)?;
     Ok(socket)
 }
 
-/// Opens the interface `queues` times, with the sockets in one fanout group.
+/// The sockets are in one fanout group.
 pub(super) fn open_queues(
     config: &PacketConfig<'_>,
     queues: usize,
@@ -111,8 +104,8 @@ pub(super) fn open_queues(
     let mut group = None;
     for _ in 0..queues {
         let mut socket = prepare(config)?;
-        // The kernel accepts only receiving sockets into a group. Until all are in the group, a
-        // frame may arrive at several of them, so the frames received so far are discarded below.
+        // The kernel accepts only receiving sockets into a group. Until all are in it, a frame may
+        // arrive at several of them: those received so far are discarded below.
         start(&mut socket)?;
         let fd = socket.socket.as_fd();
         match group {
@@ -127,7 +120,6 @@ pub(super) fn open_queues(
     Ok(sockets)
 }
 
-/// Creates a socket with its ring, not bound yet.
 fn prepare(config: &PacketConfig<'_>) -> Result<PacketSocket, OpenError> {
     let name = config.name;
     OpenError::check_range("number of ring frames", config.ring_frames, RING_FRAMES_RANGE)?;
@@ -201,7 +193,6 @@ fn start(socket: &mut PacketSocket) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Returns the ring layout for frames of an interface.
 pub(crate) fn layout(mtu: usize, ring_frames: usize) -> RingLayout {
     let slot_len =
         (mtu.saturating_add(SLOT_OVERHEAD)).min(SLOT_LEN_MAX).next_multiple_of(SLOT_ALIGNMENT);

@@ -9,23 +9,17 @@ use crate::segment::{self, Layout};
 use crate::vnet::{self, Transport};
 use crate::{Medium, RxFrame, ethernet};
 
-/// Packets of a super-frame that are still to be handed over.
 #[derive(Debug, Default)]
 pub(super) struct Rest {
-    /// Bytes of the super-frame.
     bytes: Vec<u8>,
     next: Option<Next>,
-    /// Buffer of the packet being handed over.
     packet: Vec<u8>,
 }
 
-/// Position of the next packet in the super-frame.
 #[derive(Clone, Copy, Debug)]
 struct Next {
     layout: Layout,
-    /// Payload bytes per packet.
     size: usize,
-    /// Number of packets before it.
     index: u16,
 }
 
@@ -34,7 +28,6 @@ impl Rest {
         self.next.is_none()
     }
 
-    /// Hands over at most `burst` packets. Returns their number.
     pub(super) fn hand_over(&mut self, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
         let Self { bytes, next, packet } = self;
         let Some(at) = next else { return 0 };
@@ -45,8 +38,8 @@ impl Rest {
         count
     }
 
-    /// Hands over at most `burst` packets of a super-frame, and keeps the others. Returns the
-    /// number handed over. A frame that cannot be segmented is handed over unchanged.
+    /// Hands over at most `burst` packets of a super-frame, and keeps the others. A frame that
+    /// cannot be segmented is handed over unchanged.
     pub(super) fn cut(
         &mut self,
         frame: &[u8],
@@ -86,8 +79,7 @@ impl Rest {
 }
 
 impl Next {
-    /// Hands over at most `burst` packets. Returns their number, and true if the last one is among
-    /// them.
+    /// Returns the number of packets, and true if the last one is among them.
     fn hand_over(
         &mut self,
         frame: &[u8],
@@ -99,8 +91,7 @@ impl Next {
         let mut count = 0;
         while count < burst {
             let Range { start, end } = range(*index, *size, layout.payload_len());
-            // Like `tcp_gso_segment` and `inet_gso_segment` of Linux: the identification grows by
-            // one per packet.
+            // Like `tcp_gso_segment` and `inet_gso_segment` of Linux.
             segment::piece(frame, layout, start..end, *index, packet);
             sink(plain(packet));
             *index += 1;
@@ -113,14 +104,12 @@ impl Next {
     }
 }
 
-/// Returns the payload range of the packet `index`.
 fn range(index: u16, size: usize, payload_len: usize) -> Range<usize> {
     let start = (usize::from(index) * size).min(payload_len);
     start..start.saturating_add(size).min(payload_len)
 }
 
-/// Recomputes the checksum of the outermost TCP, UDP or ICMPv6 header. `None` if there is no such
-/// header.
+/// Covers the outermost TCP, UDP or ICMPv6 header; `None` without one.
 fn complete(frame: &mut [u8], medium: Medium) -> Option<()> {
     let ip_at = segment::link_header_len(frame, medium);
     let ip = frame.get(ip_at..)?;

@@ -5,23 +5,18 @@ use std::num::NonZeroU16;
 use crate::segment::{self, CWR, FIN, Layout, PSH, TCP_CHECKSUM, TCP_FLAGS};
 use crate::{Medium, SharedSlice, TransmitError, TxChecksum, TxFrame};
 
-/// Train: consecutive packets of one flow, which are sent as one super-frame.
-///
-/// Invariant: if the kernel segments the frame at every `size` bytes of payload, the segments are
-/// the merged packets, byte for byte.
+/// Consecutive packets of one flow, sent as one super-frame. Invariant: segmented at every `size`
+/// bytes of payload, the segments are the merged packets, byte for byte.
 #[derive(Debug, Default)]
 pub(super) struct Train {
     /// First packet unchanged, then the payload of the others.
     bytes: Vec<u8>,
-    /// Offsets of the parts in `bytes`; `None` without a packet.
     layout: Option<Layout>,
     count: u16,
     /// Payload bytes of each packet except the last, which may have fewer.
     size: usize,
-    /// True if the last packet ends the train: it is shorter, or has a flag that only last packets
-    /// have.
+    /// The last packet is shorter, or has a flag that only last packets have.
     is_closed: bool,
-    /// Buffer for a contiguous copy of a packet in fragments.
     scratch: Vec<u8>,
 }
 
@@ -41,8 +36,8 @@ impl Train {
         true
     }
 
-    /// Appends a packet if it continues the train and the payload stays within `payload_len_max`.
-    /// Returns true if it was appended.
+    /// Returns true if the packet continues the train and the payload stays within
+    /// `payload_len_max`.
     pub(super) fn couple(
         &mut self,
         frame: &TxFrame<'_>,
@@ -102,8 +97,8 @@ impl Train {
     }
 }
 
-/// Returns the offsets of a packet that cutting could produce: a valid data segment without
-/// padding, and without CWR, which only a first piece keeps.
+/// A packet that cutting could produce: a valid data segment without padding, and without CWR,
+/// which only a first piece keeps.
 fn wagon(packet: &[u8], medium: Medium) -> Option<Layout> {
     let layout = segment::parse(packet, medium)?;
     let is_data = layout.payload_len() > 0 && layout.end == packet.len();
@@ -112,7 +107,7 @@ fn wagon(packet: &[u8], medium: Medium) -> Option<Layout> {
         .then_some(layout)
 }
 
-/// Returns the packet's bytes, copied to `scratch` if they are not contiguous.
+/// Copied to `scratch` if the packet is not contiguous.
 fn in_one_place<'a>(frame: &TxFrame<'a>, scratch: &'a mut Vec<u8>) -> &'a [u8] {
     if frame.payload.iter().all(SharedSlice::is_empty) {
         return frame.head;

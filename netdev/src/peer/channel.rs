@@ -19,14 +19,12 @@ use crate::peer::limits::PASSED_MAX;
 pub(crate) struct Channel {
     /// `None` only during drop.
     stream: Option<UnixStream>,
-    /// Received part of the next message.
     octets: Box<[u8]>,
     len: usize,
     descriptors: Vec<PeerFd>,
     closer: Closer,
 }
 
-/// A whole message.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) header: Header,
@@ -37,24 +35,19 @@ pub(crate) struct Message {
 /// Reasons why a connection ends.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChannelError {
-    /// The peer has closed it.
     #[error("the peer is gone")]
     Closed,
-    /// The peer violates the protocol.
     #[error(transparent)]
     Message(#[from] MessageError),
-    /// [`CLOSES_MAX`](crate::peer::limits::CLOSES_MAX) descriptors of this device's peers wait to
-    /// be closed.
+    /// [`CLOSES_MAX`](crate::peer::limits::CLOSES_MAX) descriptors wait to be closed.
     #[error("descriptors that a peer has sent are not closed yet")]
     Unclosed,
-    /// Error of the system.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
 impl ChannelError {
-    /// Returns true if a message was not sent because the socket, or the kernel's count of
-    /// descriptors in flight, had no room.
+    /// The socket, or the kernel's count of descriptors in flight, had no room: nothing was sent.
     pub(crate) fn is_full(&self) -> bool {
         match self {
             Self::Io(error) => {
@@ -65,7 +58,7 @@ impl ChannelError {
         }
     }
 
-    /// Returns true if the peer has closed the socket, with or without unread messages.
+    /// With or without unread messages.
     pub(crate) fn is_closed(&self) -> bool {
         match self {
             Self::Closed => true,
@@ -78,17 +71,13 @@ impl ChannelError {
 }
 
 impl Channel {
-    /// Wraps a connection. `closer` closes the descriptors that the peer sends.
-    ///
-    /// # Errors
-    /// The errors of `ioctl(2)` and `setsockopt(2)`.
+    /// `closer` closes the descriptors that the peer sends.
     pub(crate) fn new(stream: UnixStream, closer: Closer) -> io::Result<Self> {
         let octets = vec![0; HEADER_LEN + BODY_LEN_MAX].into_boxed_slice();
         let descriptors = Vec::with_capacity(DESCRIPTORS_MAX);
         let channel = Self { stream: Some(stream), octets, len: 0, descriptors, closer };
         channel.stream().set_nonblocking(true)?;
-        // Otherwise the kernel drops an urgent byte in `recvmsg`, and closes its descriptors in
-        // this thread.
+        // Otherwise the kernel drops an urgent byte in `recvmsg`, and closes its descriptors here.
         rustix::net::sockopt::set_socket_oobinline(channel.stream(), true)?;
         Ok(channel)
     }
@@ -97,10 +86,8 @@ impl Channel {
         self.stream.as_ref().expect("it is there until it is dropped")
     }
 
-    /// Returns the next message, if it has arrived whole.
-    ///
-    /// # Errors
-    /// [`ChannelError`]; the connection is unusable afterwards.
+    /// Returns the next message, if it has arrived whole. After an error the connection is
+    /// unusable.
     pub(crate) fn receive(&mut self) -> Result<Option<Message>, ChannelError> {
         loop {
             let wanted = match self.octets[..self.len].first_chunk() {
@@ -117,7 +104,7 @@ impl Channel {
                     HEADER_LEN + body_len
                 }
             };
-            // Never read past the end of a message: descriptors arrive with the first byte of their
+            // Never past the end of a message: descriptors arrive with the first byte of their
             // message.
             if !self.receive_some(wanted)? {
                 return Ok(None);
@@ -125,7 +112,6 @@ impl Channel {
         }
     }
 
-    /// Receives up to byte `wanted` of the message. Returns false if nothing has arrived.
     fn receive_some(&mut self, wanted: usize) -> Result<bool, ChannelError> {
         if self.closer.is_full() {
             return Err(ChannelError::Unclosed);
@@ -160,11 +146,8 @@ impl Channel {
     }
 
     /// Sends a message without waiting. If the socket has no room, nothing is sent, and the error
-    /// [is full](ChannelError::is_full).
-    ///
-    /// # Errors
-    /// [`ChannelError::Io`]; [`io::ErrorKind::WriteZero`] after a part of the message, which ends
-    /// the connection.
+    /// [is full](ChannelError::is_full). [`io::ErrorKind::WriteZero`] after a part of the message
+    /// ends the connection.
     pub(crate) fn send(
         &self,
         header: Header,

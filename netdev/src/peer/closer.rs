@@ -1,8 +1,6 @@
-//! Closes descriptors that a peer sent, without blocking the device's thread.
-//!
-//! `close(2)` of a peer's descriptor may block as long as the peer likes: a TCP socket that
-//! lingers, or a file of a FUSE file system. Any message may carry one, even a refused message.
-//! Closing a socket with unread messages closes their descriptors, too.
+//! Closes descriptors that a peer sent, without blocking the device's thread: `close(2)` may block
+//! as long as the peer likes (a TCP socket that lingers, a file of a FUSE file system). Any message
+//! may carry descriptors; closing a socket with unread messages closes theirs, too.
 //!
 //! 1. Each descriptor is received as a [`PeerFd`]. Its drop determines the kind of the descriptor,
 //!    by calls that no file system answers.
@@ -10,8 +8,8 @@
 //! 3. All others go to a thread, started for the first one, which closes one after the other.
 //! 4. While [`CLOSES_MAX`] wait for that thread, the device reads no message and accepts no peer. A
 //!    message that was read before may exceed the limit by its own descriptors.
-//! 5. If the thread cannot be started, descriptors wait until it can: each new descriptor retries,
-//!    and so does the device while [`CLOSES_MAX`] wait.
+//! 5. If the thread cannot be started, each new descriptor retries, and so does the device while
+//!    [`CLOSES_MAX`] wait.
 //!
 //! The thread ends after the last handle to its [`Closer`] is dropped and its queue is empty.
 
@@ -38,22 +36,18 @@ pub(crate) struct Closer {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Number of descriptors that are not closed yet.
     waiting: Arc<AtomicUsize>,
     queue: Mutex<Queue>,
 }
 
-/// Queue to the thread.
 #[derive(Debug, Default)]
 struct Queue {
     /// `None` until the first descriptor arrives, and while the thread cannot be started.
     thread: Option<Sender<OwnedFd>>,
-    /// Descriptors not handed to a thread yet.
     unsent: Vec<OwnedFd>,
 }
 
 impl Queue {
-    /// Hands all descriptors to the thread. Calls `start` if there is no thread.
     fn send(&mut self, start: impl FnOnce() -> io::Result<Sender<OwnedFd>>) {
         if self.unsent.is_empty() {
             return;
@@ -86,7 +80,6 @@ impl Drop for Queue {
 }
 
 impl Closer {
-    /// Returns true if [`CLOSES_MAX`] descriptors wait.
     pub(crate) fn is_full(&self) -> bool {
         let is_full = self.inner.waiting.load(Relaxed) >= CLOSES_MAX;
         if is_full {
@@ -99,7 +92,6 @@ impl Closer {
         self.inner.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes a descriptor that a peer sent.
     fn close(&self, descriptor: OwnedFd) {
         if !closes_at_once(descriptor.as_fd()) {
             self.close_later(descriptor);
@@ -131,8 +123,7 @@ impl Closer {
         }
     }
 
-    /// Closes a non-blocking listening socket. Waiting connections may have messages with
-    /// descriptors, too.
+    /// Waiting connections may have messages with descriptors, too.
     pub(crate) fn close_listener(&self, listener: UnixListener) {
         // After shutdown the kernel refuses connections, so the loop ends.
         let _cannot_fail = rustix::net::shutdown(&listener, rustix::net::Shutdown::Both);
@@ -156,7 +147,6 @@ impl Closer {
         closer
     }
 
-    /// Returns the number of descriptors that are not closed yet.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
         self.inner.waiting.load(Relaxed)
@@ -180,7 +170,6 @@ fn run(receiver: &Receiver<OwnedFd>, waiting: &AtomicUsize) {
     }
 }
 
-/// A descriptor that a peer sent.
 #[derive(Debug)]
 pub(crate) struct PeerFd {
     /// `None` only during drop.

@@ -8,11 +8,8 @@ use crate::peer::closer::{Closer, PeerFd};
 use crate::peer::identity::{ForeignUser, check_user};
 use crate::sys::credentials::{PATH_LEN, ask_for_senders, receive, refuse_descriptors};
 
-/// Datagram socket that reports the user of each sender.
-///
-/// Its protocols pass no descriptors, so the kernel refuses datagrams with descriptors. Before
-/// Linux 6.16 the kernel cannot refuse them: received descriptors are then closed by another
-/// thread.
+/// Datagram socket that reports the user of each sender. The kernel refuses datagrams with
+/// descriptors. Before Linux 6.16 they are received, and closed by another thread.
 #[derive(Debug)]
 pub struct UserDatagram {
     socket: UnixDatagram,
@@ -41,11 +38,8 @@ impl Datagram {
 }
 
 impl UserDatagram {
-    /// Wraps a socket; call before relevant datagrams arrive. Trusts the own user, root, and the
-    /// user `also`.
-    ///
-    /// # Errors
-    /// The errors of `setsockopt(2)`.
+    /// Wraps a socket; call before relevant datagrams arrive. Trusts the own user, root, and
+    /// `also`.
     pub fn new(socket: UnixDatagram, also: Option<u32>) -> io::Result<Self> {
         ask_for_senders(socket.as_fd())?;
         refuse_descriptors(socket.as_fd());
@@ -65,11 +59,8 @@ impl UserDatagram {
         self.closer.is_full()
     }
 
-    /// Receives a datagram. If the sender is another user, [`Datagram::user`] is an error.
-    ///
-    /// # Errors
-    /// The errors of `recvmsg(2)`; [`io::ErrorKind::WouldBlock`] while the socket [is
-    /// held](Self::is_held).
+    /// Receives a datagram. If the sender is another user, [`Datagram::user`] is an error. Fails
+    /// with [`io::ErrorKind::WouldBlock`] while the socket [is held](Self::is_held).
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Datagram> {
         if self.closer.is_full() {
             return Err(io::ErrorKind::WouldBlock.into());

@@ -1,10 +1,7 @@
-//! Header of a message, and the errors that end a connection.
-//!
-//! The format is that of the vhost-user protocol (QEMU's `docs/interop/vhost-user.rst`, "Header"):
-//! three 32-bit words in the machine's byte order, since both ends run on the same machine. Other
-//! protocols between two local processes here use the same header.
+//! Header of a message, and the errors that end a connection. The format is that of the vhost-user
+//! protocol (QEMU's `docs/interop/vhost-user.rst`, "Header"): three 32-bit words in the machine's
+//! byte order.
 
-/// Length of a message's header, in bytes.
 pub(crate) const HEADER_LEN: usize = 12;
 /// Longest accepted body, in bytes. The longest request of vhost-user known here has 264.
 pub(crate) const BODY_LEN_MAX: usize = 4096 - HEADER_LEN;
@@ -23,37 +20,30 @@ pub(crate) enum MessageError {
     /// Another version of the protocol, or a reply where a request is due.
     #[error("a message that is no request of version 1")]
     Flags,
-    /// Longer than any message.
     #[error("a message of {0} bytes")]
     TooLong(u32),
-    /// Unknown request.
     #[error("unknown request {0}")]
     Unknown(u32),
     /// The body, or a number in it, is invalid for the request.
     #[error("request {0} with an invalid body")]
     Body(u32),
-    /// Wrong number of descriptors for the request.
     #[error("request {0} with {1} descriptors")]
     Descriptors(u32, usize),
 }
 
-/// Header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) request: u32,
     flags: u32,
-    /// Length of the body, in bytes.
     pub(crate) len: u32,
 }
 
 impl Header {
-    /// Returns the header of a request with a body of `len` bytes.
     pub(crate) const fn of_request(request: u32, len: u32, needs_reply: bool) -> Self {
         let flags = VERSION | if needs_reply { NEED_REPLY } else { 0 };
         Self { request, flags, len }
     }
 
-    /// Returns the header of the reply to a request.
     pub(crate) const fn of_reply(request: u32, len: u32) -> Self {
         Self { request, flags: VERSION | REPLY, len }
     }
@@ -96,7 +86,6 @@ impl Header {
 /// The part of a body that is not parsed yet.
 pub(crate) struct Fields<'a> {
     pub(crate) body: &'a [u8],
-    /// Request that the body belongs to.
     pub(crate) id: u32,
 }
 

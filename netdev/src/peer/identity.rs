@@ -1,12 +1,7 @@
-//! Users whose processes may be at the other end of a Unix socket.
-//!
-//! The kernel reports the peer of a connection: the process that connected, or the one that called
-//! `listen(2)` (`SO_PEERCRED`). Trusted are processes of the same user and of root, and of one more
-//! user if the application names one.
-//!
-//! In a user namespace the kernel shows users without a number there as [`OVERFLOW_UID`]. All such
-//! users look alike, so a peer with that number is trusted only if the namespace has a user of that
-//! number.
+//! Users whose processes may be at the other end of a Unix socket (`SO_PEERCRED`): the same user,
+//! root, and one more user if the application names one. In a user namespace the kernel shows users
+//! without a number there as [`OVERFLOW_UID`]. All look alike, so a peer with that number is
+//! trusted only if the namespace has a user of that number.
 
 use std::fs;
 use std::io;
@@ -26,10 +21,8 @@ pub struct ForeignUser {
     pub own: u32,
 }
 
-/// Checks the user of a connection's peer. `also` is trusted besides the own user and root.
-///
-/// # Errors
-/// [`io::ErrorKind::PermissionDenied`] with a [`ForeignUser`]; the errors of `getsockopt(2)`.
+/// Checks the user of a connection's peer, besides the own user and root `also`. Fails with
+/// [`io::ErrorKind::PermissionDenied`] and a [`ForeignUser`].
 pub fn check_peer(stream: impl AsFd, also: Option<u32>) -> io::Result<PeerProcess> {
     let peer = peer_process(stream.as_fd())?;
     match check_user(peer.uid, also) {
@@ -39,16 +32,12 @@ pub fn check_peer(stream: impl AsFd, also: Option<u32>) -> io::Result<PeerProces
 }
 
 /// Checks a user reported by the kernel. `also` is trusted besides the own user and root.
-///
-/// # Errors
-/// [`ForeignUser`].
 pub fn check_user(uid: u32, also: Option<u32>) -> Result<(), ForeignUser> {
     let own = geteuid().as_raw();
     let is_a_user = || uid != OVERFLOW_UID || has_overflow_user();
     if is_trusted(uid, own, also, is_a_user) { Ok(()) } else { Err(ForeignUser { uid, own }) }
 }
 
-/// Returns the foreign user of an error.
 pub(crate) fn foreign_user(error: &io::Error) -> Option<ForeignUser> {
     error.get_ref()?.downcast_ref().copied()
 }
@@ -57,13 +46,13 @@ fn is_trusted(uid: u32, own: u32, also: Option<u32>, is_a_user: impl Fn() -> boo
     also == Some(uid) || uid == 0 || (uid == own && is_a_user())
 }
 
-/// Returns true if [`OVERFLOW_UID`] is the number of one user in this namespace.
+/// [`OVERFLOW_UID`] is the number of one user in this namespace.
 fn has_overflow_user() -> bool {
     // Without /proc, assumes the first namespace, which has users of all numbers.
     fs::read_to_string("/proc/self/uid_map").map_or(true, |map| maps(&map, OVERFLOW_UID))
 }
 
-/// Returns true if a `uid_map` (user_namespaces(7)) has a user of this number.
+/// `map` is a `uid_map` (user_namespaces(7)).
 fn maps(map: &str, uid: u32) -> bool {
     map.lines().any(|line| {
         let mut numbers = line.split_whitespace().map(str::parse::<u64>);

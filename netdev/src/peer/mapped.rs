@@ -42,10 +42,7 @@ impl Count {
 }
 
 impl Mapped {
-    /// Counts bytes before they are mapped.
-    ///
-    /// # Errors
-    /// [`ProcessFull`]: they must not be mapped.
+    /// Counts bytes before they are mapped. Errors: [`ProcessFull`]: they must not be mapped.
     pub(crate) fn take(bytes: u64) -> Result<Self, ProcessFull> {
         PROCESS.take(bytes)
     }

@@ -19,23 +19,18 @@ use crate::peer::closer::Closer;
 use crate::peer::identity::check_peer;
 use crate::{OpenError, TRACE};
 
-/// Place where a peer connects, and the users that may be the peer.
 #[derive(Debug)]
 pub(crate) struct Meeting {
     way: Way,
     /// User whose processes are trusted, besides this process's user and root.
     also: Option<u32>,
     closer: Closer,
-    /// Number of refused peers.
     refused: Cell<u64>,
 }
 
-/// Role of this end.
 #[derive(Debug)]
 enum Way {
-    /// The peer connects to this end.
     Listen {
-        /// `None` only during drop.
         listener: Option<UnixListener>,
         path: PathBuf,
         /// Device and inode of the socket's file, so that drop removes no other file.
@@ -47,21 +42,15 @@ enum Way {
 
 impl Meeting {
     /// Prepares the socket at `path`. Trusts processes of this user, of root, and of the user
-    /// `also`.
-    ///
-    /// # Errors
-    /// If the socket cannot be created. A socket without a listening process is replaced.
+    /// `also`. A socket without a listening process is replaced.
     pub(crate) fn open(path: &Path, listens: bool, also: Option<u32>) -> Result<Self, OpenError> {
         let closer = Closer::default();
         let way = if listens { Way::listen(path, &closer)? } else { Way::Connect(path.to_owned()) };
         Ok(Self { way, also, closer, refused: Cell::new(0) })
     }
 
-    /// Returns a connection to the peer, if it is there and trusted.
-    ///
-    /// # Errors
-    /// The errors of `accept(2)` or `connect(2)`; [`io::ErrorKind::PermissionDenied`] with a
-    /// [`ForeignUser`](crate::local_peer::ForeignUser).
+    /// Returns a connection to the peer, if it is there and trusted;
+    /// [`io::ErrorKind::PermissionDenied`] with a [`ForeignUser`](crate::local_peer::ForeignUser).
     pub(crate) fn try_meet(&self) -> io::Result<Channel> {
         if self.closer.is_full() {
             let why = "descriptors that an earlier peer has sent are not closed yet";
@@ -80,7 +69,7 @@ impl Meeting {
         Channel::new(stream, self.closer.clone())
     }
 
-    /// Counts and traces a refused peer. Another user can connect at any rate.
+    /// Another user can connect at any rate.
     #[cold]
     fn note(&self, error: &io::Error) {
         self.refused.set(self.refused.get() + 1);
@@ -90,7 +79,6 @@ impl Meeting {
         }
     }
 
-    /// Returns the number of refused peers.
     pub(crate) const fn refused(&self) -> u64 {
         self.refused.get()
     }
@@ -100,7 +88,6 @@ impl Meeting {
         self.closer.is_full()
     }
 
-    /// Makes closing of all later peers' descriptors wait for ever.
     #[cfg(test)]
     pub(crate) fn be_stuck(&mut self) {
         self.closer = Closer::stuck();

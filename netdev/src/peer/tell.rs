@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
-/// Descriptors that a device waits for, combined in one descriptor.
+/// Descriptors that a device waits for, combined in one.
 #[derive(Debug)]
 pub(crate) struct Watch {
     epoll: OwnedFd,
@@ -15,40 +15,26 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Creates an empty set.
-    ///
-    /// # Errors
-    /// The errors of `epoll_create1(2)` and `eventfd(2)`.
     pub(crate) fn new() -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let ready = eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { epoll, ready })
     }
 
-    /// Adds a descriptor of the peer, edge-triggered: each write to it is an event. It is never
-    /// read, since a read could block.
-    ///
-    /// # Errors
-    /// The errors of `epoll_ctl(2)`.
+    /// Edge-triggered: each write is an event. The descriptor is never read, since a read could
+    /// block.
     pub(crate) fn add_queue(&self, kick: BorrowedFd<'_>) -> io::Result<()> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         Ok(epoll::add(&self.epoll, kick, epoll::EventData::new_u64(QUEUE), flags)?)
     }
 
-    /// Adds a connected socket.
-    ///
-    /// # Errors
-    /// The errors of `epoll_ctl(2)`.
     pub(crate) fn add_socket(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
         Ok(epoll::add(&self.epoll, socket, epoll::EventData::new_u64(SOCKET), flags)?)
     }
 
-    /// Adds the listening socket, if there is one; removes it while it `is_held`, since it stays
-    /// readable then.
-    ///
-    /// # Errors
-    /// The errors of `epoll_ctl(2)`.
+    /// Adds the listening socket, if there is one; removes it while it `is_held`: it stays
+    /// readable.
     pub(crate) fn set_listener(
         &self,
         listener: Option<BorrowedFd<'_>>,
@@ -78,7 +64,6 @@ impl Watch {
         taken.is_ok_and(|(events, _)| events.iter().any(|event| event.data.u64() == SOCKET))
     }
 
-    /// Returns a descriptor that is readable now.
     pub(crate) fn always(&self) -> BorrowedFd<'_> {
         self.ready.as_fd()
     }
@@ -95,10 +80,6 @@ pub(crate) fn tell(event: impl AsFd) {
     let _told_already = rustix::io::write(event, &1_u64.to_ne_bytes());
 }
 
-/// Creates an event of this process, to be shared with the peer.
-///
-/// # Errors
-/// The errors of `eventfd(2)`.
 pub(crate) fn event() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }

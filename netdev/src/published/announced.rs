@@ -1,13 +1,9 @@
 //! Announces the regions of published memory to a peer, and withdraws them, while frames flow.
 //!
-//! Several threads may be involved: threads that publish or withdraw memory, the thread of the
-//! session, which calls [`turn`](Announced::turn), and the threads that send frames, each with its
-//! own [`Readable`].
-//!
 //! 1. An application publishes or withdraws memory, which changes the publisher's generation. From
 //!    then on no sender refers to memory, since its [`Readable`] is not current.
-//! 2. `turn` removes withdrawn regions from each `Readable`, and gives it the publisher's
-//!    generation: its sender refers to memory again.
+//! 2. `turn`, in the thread of the session, removes withdrawn regions from each `Readable`, and
+//!    gives it the publisher's generation: its sender refers to memory again.
 //! 3. `turn` withdraws a region from the peer when the peer has read all frames that were sent
 //!    before step 2.
 //! 4. `turn` announces new regions, oldest first, up to the limits of the peer.
@@ -16,13 +12,13 @@
 //!
 //! Racy cases:
 //!
-//! - *Memory is withdrawn while a frame that refers to it is on its way.* The peer reads it until
-//!   step 3: the peer's mapping keeps the memory.
+//! - *Memory is withdrawn while a frame that refers to it is on its way.* The peer's mapping keeps
+//!   the memory until step 3.
 //! - *Memory is withdrawn between steps 4 and 5.* `answer` does not find the region in the
 //!   publisher. The next `turn` withdraws it from the peer.
 //! - *Memory is withdrawn while `answer` runs.* `answer` may add the region after the withdrawal.
-//!   But the withdrawal has made every `Readable` outdated, so no sender uses the region before
-//!   step 2 removes it.
+//!   But every `Readable` is outdated by then, so no sender uses the region before step 2 removes
+//!   it.
 //! - *The socket is full.* `turn` continues at the next call with the first message not sent.
 //!
 //! No loom model: the publisher and each sender have a lock, and the only word read without one is
@@ -36,38 +32,30 @@ use crate::published::{Publisher, Region};
 
 /// Peer of a session, and the senders of frames to it.
 pub(crate) trait Peer {
-    /// Name of a region in messages and frames.
     type Name: Copy + PartialEq;
     /// Position in the frames of all senders.
     type Mark: Clone;
 
-    /// True if the peer answers each announcement, in order, and frames must not refer to a region
-    /// before that.
+    /// The peer answers each announcement, in order: frames must not refer to a region before that.
     const ANSWERS: bool;
 
-    /// Returns the name that follows the name of a region of `len` bytes. `None` if all names are
-    /// used; the regions from this one on are copied.
+    /// Returns the name after that of a region of `len` bytes. `None`: the regions from here on are
+    /// copied.
     fn name_after(name: Self::Name, len: usize) -> Option<Self::Name>;
 
-    /// Sends the announcement of a region.
     fn announce(&self, name: Self::Name, region: &Region) -> Result<(), ChannelError>;
 
-    /// Sends the withdrawal of a region of `len` bytes.
     fn withdraw(&self, name: Self::Name, len: usize) -> Result<(), ChannelError>;
 
     /// Applies a change to the [`Readable`] of each sender. Returns the position behind all frames
-    /// sent before the change.
-    ///
-    /// May lock senders: do not call it inside `Publisher::look`, which holds the publisher's lock.
-    /// A device hands frames over while it holds its sender's lock, and the receiver of a frame may
-    /// publish or withdraw memory: the two threads would deadlock.
+    /// sent before the change. Locks senders: do not call it inside `Publisher::look`. The receiver
+    /// of a frame, to which a device hands it under its sender's lock, may publish or withdraw
+    /// memory: a deadlock.
     fn change(&mut self, change: impl FnMut(&mut Readable<Self::Name>)) -> Self::Mark;
 
-    /// Returns true if the peer has read all frames before a position.
     fn has_read(&self, mark: &Self::Mark) -> bool;
 }
 
-/// Regions that a peer accepts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) regions: u64,
@@ -78,9 +66,7 @@ pub(crate) struct Limits {
 #[derive(Debug)]
 pub(crate) struct Announced<N, M> {
     publisher: Publisher,
-    /// Generation of the publisher when `turn` last looked at it.
     generation: u64,
-    /// True if there may be regions that are not announced yet.
     is_behind: bool,
     limits: Limits,
     /// Name of the next region to announce.
@@ -91,28 +77,23 @@ pub(crate) struct Announced<N, M> {
     unanswered: VecDeque<Announcement<N>>,
     /// Regions that frames may refer to.
     taken: Vec<Announcement<N>>,
-    /// Withdrawn regions that the peer still has mapped, oldest withdrawal first. The position is
-    /// behind all frames that refer to the region, `None` if no frame does.
+    /// Withdrawn regions that the peer still has mapped, oldest first, with the position behind all
+    /// frames that refer to the region.
     leaving: VecDeque<(Announcement<N>, Option<M>)>,
-    /// Bytes of all these regions.
     bytes: usize,
 }
 
-/// Announced region.
 #[derive(Clone, Copy, Debug)]
 struct Announcement<N> {
-    /// [`Region::id`].
     id: u64,
     name: N,
     len: usize,
 }
 
-/// Error: the peer sent an answer without an announcement.
 #[derive(Debug)]
 pub(crate) struct UnexpectedAnswer;
 
 impl<N: Copy + PartialEq, M: Clone> Announced<N, M> {
-    /// Creates an empty list for a peer with these limits. The name of the first region is `first`.
     pub(crate) fn new(publisher: &Publisher, first: N, limits: Limits) -> Self {
         Self {
             publisher: publisher.clone(),
@@ -137,9 +118,6 @@ impl<N: Copy + PartialEq, M: Clone> Announced<N, M> {
 
     /// Applies the publisher's changes to the senders and sends them to the peer, until the socket
     /// is full.
-    ///
-    /// # Errors
-    /// If the socket has failed.
     pub(crate) fn turn(
         &mut self,
         peer: &mut impl Peer<Name = N, Mark = M>,
@@ -154,8 +132,7 @@ impl<N: Copy + PartialEq, M: Clone> Announced<N, M> {
         }
     }
 
-    /// Removes withdrawn regions from all senders, and gives the senders the publisher's
-    /// generation.
+    /// Removes withdrawn regions from all senders, and gives them the publisher's generation.
     fn take_out(&mut self, peer: &mut impl Peer<Name = N, Mark = M>) {
         let Self { publisher, generation, taken, leaving, .. } = self;
         let (now, ids) = publisher
@@ -172,8 +149,7 @@ impl<N: Copy + PartialEq, M: Clone> Announced<N, M> {
         });
     }
 
-    /// Withdraws regions from the peer, oldest withdrawal first, up to the first one that a frame
-    /// on its way may refer to.
+    /// Withdraws regions, oldest first, up to the first one that a frame on its way may refer to.
     fn withdraw(&mut self, peer: &impl Peer<Name = N, Mark = M>) -> Result<(), ChannelError> {
         while let Some((region, mark)) = self.leaving.front() {
             if mark.as_ref().is_some_and(|mark| !peer.has_read(mark)) {
@@ -186,7 +162,6 @@ impl<N: Copy + PartialEq, M: Clone> Announced<N, M> {
         Ok(())
     }
 
-    /// Announces regions to the peer, up to its limits.
     fn announce<P: Peer<Name = N, Mark = M>>(&mut self, peer: &mut P) -> Result<(), ChannelError> {
         while self.is_behind {
             let region = self.publisher.look(|_, regions| {
@@ -217,9 +192,6 @@ impl<N: Copy + PartialEq, M: Clone> Announced<N, M> {
     }
 
     /// Handles the peer's answer for the oldest unanswered region.
-    ///
-    /// # Errors
-    /// [`UnexpectedAnswer`].
     pub(crate) fn answer(
         &mut self,
         accepts: bool,
@@ -241,8 +213,8 @@ impl<N: Copy + PartialEq, M: Clone> Announced<N, M> {
             Some(regions[at].clone())
         });
         if let Some(region) = region {
-            // If the region is withdrawn from here on, the senders are outdated. They do not use it
-            // before the next `turn` has removed it.
+            // If the region is withdrawn from here on, no sender uses it before the next `turn` has
+            // removed it.
             peer.change(|readable| readable.insert(&region, announcement.name));
             self.taken.push(announcement);
         } else {
@@ -250,8 +222,7 @@ impl<N: Copy + PartialEq, M: Clone> Announced<N, M> {
         }
     }
 
-    /// Handles the refusal of a region by a peer that answers only so. Ignores a region that is
-    /// withdrawn already.
+    /// Handles the refusal of a region by a peer that answers only so; it may be withdrawn already.
     pub(crate) fn refuse(&mut self, name: N, peer: &mut impl Peer<Name = N, Mark = M>) {
         if let Some(at) = self.taken.iter().position(|region| region.name == name) {
             let region = self.taken.remove(at);

@@ -1,12 +1,12 @@
 //! Model of published memory, for the tests of the devices that send by reference: random histories
 //! of an owner that publishes and withdraws, a device that sends, and a peer that reads.
 //!
-//! - The peer may refer to a region from its announcement (and acceptance, where the device waits
-//!   for that) to its withdrawal. No frame that the peer has not read refers to a withdrawn region.
-//! - Every byte of a frame is unchanged until the peer has read the frame, even if its region was
+//! - No frame that the peer has not read refers to a withdrawn region, or to one not announced (and
+//!   accepted, where the device waits for that).
+//! - Every byte of a frame is unchanged until the peer has read it, even if its region was
 //!   withdrawn, or other memory has got its addresses.
-//! - Regions are announced once each, oldest first, up to the number that the peer accepts.
-//!   Regions are withdrawn in the order in which the device learned of it.
+//! - Regions are announced once each, oldest first, up to the peer's number, and withdrawn in the
+//!   order in which the device learned of it.
 //! - At rest, the peer has exactly the regions that exist, and the device refers to each of them.
 //! - After a crash of the peer, and after the device, only the owner has a region's file.
 
@@ -20,39 +20,28 @@ use crate::published::{PublishedMemory, Publisher};
 use crate::sys::published::tests::{fill, fragment};
 use crate::{Device, SharedSlice, TransmitError, TxFrame};
 
-/// A device, and its peer as the test plays it.
 pub(crate) trait Rig: Sized {
-    /// Number of regions that the peer accepts.
     const SLOTS: usize;
     /// True if the device refers to a region only after the peer has accepted it.
     const AWAITS_ANSWER: bool;
-    /// True if the peer reads frames in order only.
     const IN_ORDER: bool;
 
-    /// Opens a device that listens.
     fn open(publisher: &Publisher) -> Self;
     fn device(&mut self) -> &mut dyn Device;
     /// Advances the clock far enough that the device polls its socket.
     fn later(&mut self) -> u64;
-    /// Connects a peer.
     fn meet(&mut self);
     /// Closes the peer's socket, and forgets all that the peer had.
     fn hang_up(&mut self);
-    /// Takes the messages that the device has sent.
     fn messages(&mut self) -> Vec<DeviceMessage>;
-    /// Answers the announcement of a region.
     fn answer(&mut self, name: u64, accepts: bool);
-    /// Takes the frames that the device has published since the last call.
     fn frames(&mut self) -> Vec<Vec<Piece>>;
     /// Reads bytes of a frame that was not returned.
     fn read(&self, piece: Piece) -> Vec<u8>;
-    /// Returns the frame `index` of those not returned yet.
     fn give_back(&mut self, index: usize);
-    /// Returns the number of bytes that the device has sent by reference.
     fn referred(&mut self) -> u64;
 }
 
-/// Message of the device.
 #[derive(Debug)]
 pub(crate) enum DeviceMessage {
     /// `number` is the first word in the region.
@@ -65,20 +54,16 @@ pub(crate) enum DeviceMessage {
     },
 }
 
-/// Contiguous bytes of a frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
-    /// Region; `None` for copied bytes.
     pub(crate) name: Option<u64>,
     pub(crate) at: u64,
     pub(crate) len: usize,
 }
 
-/// Region that the peer knows.
 #[derive(Debug)]
 struct Known {
     number: u64,
-    /// `None` until the peer has answered.
     accepted: Option<bool>,
     /// Turns of the device before the answer, where the device waits for it.
     answered: u64,
@@ -88,24 +73,16 @@ struct Model<R> {
     rig: R,
     dice: ChaCha8Rng,
     publisher: Publisher,
-    /// Published memory, by number.
     owned: BTreeMap<u64, PublishedMemory>,
-    /// Turns of the device before the withdrawal of each region.
     withdrawn: BTreeMap<u64, u64>,
     created: u64,
-    /// Times that the device has looked for changes.
     turns: u64,
     known: BTreeMap<u64, Known>,
     unanswered: VecDeque<u64>,
-    /// Numbers of regions that this peer has refused.
     refused: BTreeSet<u64>,
-    /// Highest number that was announced to this peer.
     latest: Option<u64>,
-    /// Turn of the last withdrawal that this peer was sent.
     last_withdrawal: u64,
-    /// Bytes of frames that the peer has not taken.
     sent: VecDeque<Vec<u8>>,
-    /// Frames that the peer has taken and not returned.
     held: VecDeque<(Vec<u8>, Vec<Piece>)>,
 }
 
@@ -113,7 +90,6 @@ const HEAD: [u8; 60] = [9; 60];
 const REGION_LENS: [usize; 3] = [4096, 5000, 20_000];
 /// Fragments from this length on are sent by reference.
 const REFERRED_LEN_MIN: usize = 256;
-/// Memory that is not published.
 static OWN: [u8; 400] = [7; 400];
 
 /// Returns the contents of a region: its number, and bytes that no other region has there.
@@ -290,7 +266,6 @@ impl<R: Rig> Model<R> {
         }
     }
 
-    /// Takes all new frames, and returns one.
     fn read(&mut self) {
         self.take();
         if self.held.is_empty() {
@@ -402,7 +377,6 @@ impl<R: Rig> Model<R> {
 /// Fewer regions than most histories publish.
 pub(crate) const SOME_SLOTS: usize = 5;
 
-/// Runs random histories.
 pub(crate) fn run<R: Rig>() {
     for seed in 0..24 {
         let mut model = Model::<R>::new(seed);

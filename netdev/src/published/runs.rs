@@ -4,22 +4,18 @@ use crate::SharedSlice;
 use crate::published::readable::Readable;
 
 /// Shortest fragment that is sent by reference. Copying a shorter one takes less time than the
-/// reader needs to fetch one more descriptor and the cache lines that it refers to.
+/// reader needs to fetch one more descriptor and cache lines.
 pub(crate) const REFERRED_LEN_MIN: usize = 256;
 
-/// Contiguous bytes of a frame, for the peer to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run<N> {
     /// Region of the bytes. The memory of copied bytes counts as a region.
     pub(crate) region: N,
     pub(crate) len: u32,
-    /// Offset in the region, in bytes.
     pub(crate) offset: u64,
 }
 
-/// Memory for the runs and the copied bytes of one frame.
 pub(crate) trait RunMemory {
-    /// Name of a region.
     type Name: Copy + PartialEq;
 
     /// Returns the region and the offset of copied byte `at`.
@@ -30,11 +26,9 @@ pub(crate) trait RunMemory {
     fn write(&self, index: usize, run: Run<Self::Name>, has_next: bool);
 }
 
-/// Result of writing a frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Written {
     pub(crate) runs: usize,
-    /// Bytes copied.
     pub(crate) copied: usize,
     /// Bytes that the peer reads in place.
     pub(crate) referred: usize,
@@ -43,16 +37,13 @@ pub(crate) struct Written {
 /// Writer of the runs of one frame. Bytes that follow a run directly extend it.
 pub(crate) struct RunWriter<'a, M: RunMemory> {
     pub(crate) memory: M,
-    /// Current for as long as the frame is written.
     readable: &'a mut Readable<M::Name>,
     runs_max: usize,
-    /// Last run, not written yet.
     open: Option<Run<M::Name>>,
     written: Written,
 }
 
 impl<'a, M: RunMemory> RunWriter<'a, M> {
-    /// Creates a writer of at most `runs_max` runs, at least 1.
     #[inline]
     pub(crate) const fn new(
         memory: M,
@@ -72,9 +63,8 @@ impl<'a, M: RunMemory> RunWriter<'a, M> {
         }
     }
 
-    /// Returns region and offset of bytes that can be sent by reference. `None` if the bytes must
-    /// be copied: they are few, they are not in published memory, or there would be no run left for
-    /// the rest of the frame.
+    /// Returns region and offset of bytes that can be sent by reference: not if they are few or not
+    /// in published memory, or no run would be left for the rest of the frame.
     #[inline]
     pub(crate) fn find(&mut self, octets: SharedSlice<'_>) -> Option<(M::Name, u64)> {
         // The open run is not counted yet, and one run is for all copied bytes behind this one.
@@ -82,22 +72,20 @@ impl<'a, M: RunMemory> RunWriter<'a, M> {
         refers.then(|| self.readable.find(octets)).flatten()
     }
 
-    /// Appends bytes by reference to the place that [`find`](Self::find) has returned.
+    /// `place` is what [`find`](Self::find) has returned.
     #[inline]
     pub(crate) fn refer(&mut self, place: (M::Name, u64), len: usize) {
         self.push(place, len);
         self.written.referred += len;
     }
 
-    /// Appends bytes, copied.
     #[inline]
     pub(crate) fn copy(&mut self, octets: SharedSlice<'_>) {
         let at = self.reserve(octets.len());
         self.memory.copy(at, octets);
     }
 
-    /// Appends `len` bytes that the caller copies into the memory. Returns the number of copied
-    /// bytes before them.
+    /// The caller copies the `len` bytes behind the offset returned.
     #[inline]
     pub(crate) fn reserve(&mut self, len: usize) -> usize {
         let at = self.written.copied;
@@ -131,7 +119,6 @@ impl<'a, M: RunMemory> RunWriter<'a, M> {
         }
     }
 
-    /// Writes the last run.
     #[inline]
     pub(crate) fn finish(mut self) -> Written {
         self.close(false);

@@ -7,9 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::Medium;
 use crate::capture::{PcapngWriter, WrittenFrame};
 
-/// Handle to a pcapng file being written to a `W`; clones are handles to the same file.
-///
-/// Frames are written in the order of the calls, each by one write.
+/// Handle to a pcapng file being written to a `W`; clones are handles to the same file. Frames are
+/// written in the order of the calls, each by one write.
 pub struct CaptureWriter<W: Write> {
     shared: Arc<Mutex<Shared<W>>>,
 }
@@ -30,16 +29,12 @@ pub enum Direction {
 struct Shared<W: Write> {
     file: PcapngWriter<W>,
     interfaces: u32,
-    /// First error. After an error nothing is written, so that the file ends in a truncated block
-    /// at worst, not in a wrong one.
+    /// Nothing is written after an error: the file ends in a truncated block at worst.
     error: Option<io::Error>,
 }
 
 impl<W: Write> CaptureWriter<W> {
-    /// Begins a file.
-    ///
-    /// # Errors
-    /// If its header cannot be written.
+    /// Begins a file. Fails if its header cannot be written.
     pub fn new(sink: W) -> io::Result<Self> {
         let file = PcapngWriter::new(sink, None)?;
         let shared = Shared { file, interfaces: 0, error: None };
@@ -70,10 +65,7 @@ impl<W: Write> CaptureWriter<W> {
         self.lock().write(|file| file.frame(&frame, u64::MAX).map(|_| ()));
     }
 
-    /// Flushes the file.
-    ///
-    /// # Errors
-    /// The first error so far, once; nothing was written after it.
+    /// Flushes the file, or returns the first error so far, once; nothing was written after it.
     pub fn finish(&self) -> io::Result<()> {
         let mut shared = self.lock();
         match shared.error.take() {
@@ -120,7 +112,7 @@ impl<W: Write> fmt::Debug for CaptureWriter<W> {
     }
 }
 
-/// Returns the longest prefix of `name` that an option can hold.
+/// For an option.
 fn shortened(name: &str) -> &str {
     &name[..name.floor_char_boundary(NAME_LEN_MAX)]
 }

@@ -20,37 +20,29 @@ use crate::{
     Capabilities, Device, Medium, OpenError, Refusals, RxFrame, TRACE, TransmitError, TxFrame, vnet,
 };
 
-/// One end of a link in shared memory.
-///
-/// Runs of at least 256 transmitted bytes in memory of the device's [`Publisher`] are not copied.
-/// The peer reads them in place, after [`transmit`](Device::transmit) has returned. This is safe
-/// for a transport that completes a request only after the peer has acknowledged its bytes; see
+/// One end of a link in shared memory. The peer reads runs of at least 256 bytes in memory of the
+/// device's [`Publisher`] in place, after [`transmit`](Device::transmit) has returned: safe for a
+/// transport that completes a request only after the peer has acknowledged its bytes; see
 /// [`ShmCounters::frames_tx_referred_unread`].
 #[derive(Debug)]
 pub struct Shm {
-    /// Session with the peer. Declared before `meeting`, so that it is dropped first.
+    /// Declared before `meeting`, so that it is dropped first.
     session: Option<Session>,
     meeting: Meeting,
     config: ShmConfig,
     publisher: Publisher,
     _attached: Attached,
-    /// Descriptor set that the caller sleeps on.
     watch: Watch,
     is_up: bool,
-    /// Time of the next poll of the socket.
     control_due_ns: u64,
-    /// True since [`readiness`](Device::readiness) has asked the peer for wake-ups, until the next
-    /// [`receive`](Device::receive).
+    /// [`readiness`](Device::readiness) has asked the peer for wake-ups.
     armed: Cell<bool>,
     counters: ShmCounters,
 }
 
 impl Shm {
-    /// Opens one end. An end that connects requires a listening peer; if the peer closes, the
-    /// device reconnects. An end that listens accepts one peer at a time.
-    ///
-    /// # Errors
-    /// [`OpenError`], which names a remedy.
+    /// Opens one end. An end that connects requires a listening peer, and reconnects if the peer
+    /// closes. An end that listens accepts one peer at a time. An [`OpenError`] names a remedy.
     pub fn open(config: &ShmConfig, publisher: &Publisher) -> Result<Self, OpenError> {
         OpenError::check_range("MTU of an shm device", config.mtu, MTU)?;
         let failed = |action: &str| {
@@ -99,13 +91,12 @@ impl Shm {
         }
     }
 
-    /// Makes closing of all later peers' descriptors wait for ever.
     #[cfg(test)]
     pub(super) fn be_stuck(&mut self) {
         self.meeting.be_stuck();
     }
 
-    /// Wakes the device when a peer connects, unless no peer can be accepted now.
+    /// Wakes the device when a peer connects, unless none can be accepted now.
     fn watch_meeting(&self) -> io::Result<()> {
         self.watch.set_listener(self.meeting.readiness(), self.meeting.is_held())
     }
@@ -123,7 +114,7 @@ impl Shm {
         Ok(())
     }
 
-    /// Connects, and waits for the peer's Hello, at most 5 s.
+    /// Waits for the peer's Hello, at most 5 s.
     fn agree_now(&mut self) -> Result<(), SessionError> {
         let channel = self.meeting.try_meet()?;
         self.connect(channel)?;
@@ -140,7 +131,6 @@ impl Shm {
         Err(io::Error::from(io::ErrorKind::TimedOut).into())
     }
 
-    /// Handles the peer's messages. Without a session, looks for a peer.
     fn turn(&mut self) {
         let outcome = match &mut self.session {
             Some(session) => session.turn(&mut self.counters),
@@ -259,7 +249,7 @@ impl Device for Shm {
         }
     }
 
-    /// Asks the peer for wake-ups, since the caller is about to sleep.
+    /// The caller is about to sleep.
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         self.armed.set(true);
         if self.session.as_ref().is_some_and(Session::arm) {
@@ -269,6 +259,6 @@ impl Device for Shm {
     }
 }
 
-/// Polls for the peer's Hello when a device is opened, and the longest time of each: 5 s in total.
+/// Polls for the peer's Hello, and the longest time of each: 5 s in total.
 const AGREE_TURNS: usize = 500;
 const AGREE_TURN: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };

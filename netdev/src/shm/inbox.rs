@@ -10,22 +10,18 @@ use crate::shm::limits::{BYTES_MAX, FRAME_LEN_MAX, RING_LEN, RUNS_MAX, WHOLE_LEN
 use crate::shm::regions::Regions;
 use crate::{RxFrame, SharedSlice, vnet};
 
-/// Frames from the peer.
 #[derive(Debug)]
 pub(super) struct Inbox {
     pub(super) memory: PeerMemory,
     pub(super) regions: Regions,
-    /// Position of the next descriptor to read.
     next: u32,
-    /// Read position that the peer may see.
     published: u32,
-    /// Position up to which the peer has written, as last loaded.
+    /// As last loaded.
     produced: u32,
     /// True after [`close`](Self::close): `produced` is not loaded again.
     is_closed: bool,
-    /// Runs of the current frame.
     runs: Vec<Run>,
-    /// Private copy of the frame's first bytes, or of the whole frame. The peer cannot change it.
+    /// Private copy of the frame's first bytes, or of all, which the peer cannot change.
     stage: Box<[u8]>,
 }
 
@@ -63,15 +59,11 @@ impl Inbox {
         }
     }
 
-    /// Returns the position of the next descriptor to read.
     pub(super) const fn next(&self) -> u32 {
         self.next
     }
 
-    /// Reads the descriptors of the next frame, each once. Returns `None` if there is no frame.
-    ///
-    /// # Errors
-    /// [`RingFault`].
+    /// Reads the descriptors of the next frame, each once.
     #[inline]
     pub(super) fn read(&mut self) -> Result<Option<Header>, RingFault> {
         let mut there = self.produced.wrapping_sub(self.next);
@@ -108,21 +100,15 @@ impl Inbox {
         Ok(())
     }
 
-    /// Ignores all later writes, since the peer has closed the socket: another process may still
-    /// have the peer's memory and write it. Frames published up to now are still received.
-    ///
-    /// # Errors
-    /// [`RingFault`].
+    /// The peer has closed the socket: ignores all later writes, since another process may still
+    /// write its memory. Frames published up to now are still received.
     pub(super) fn close(&mut self) -> Result<(), RingFault> {
         self.look()?;
         self.is_closed = true;
         Ok(())
     }
 
-    /// Passes the frame whose descriptors [`read`](Self::read) has read to `sink`.
-    ///
-    /// # Errors
-    /// [`Refusal`]: the frame was not handed over.
+    /// Passes the frame that [`read`](Self::read) has read to `sink`, unless it is refused.
     #[inline]
     pub(super) fn hand_over(
         &mut self,
@@ -176,8 +162,8 @@ impl Inbox {
         self.next = self.next.wrapping_add(1 + u32::from(header.runs));
     }
 
-    /// Tells the peer the read position, so that it reuses the space before it. Returns true if the
-    /// peer asked for a wake-up.
+    /// Lets the peer reuse the space before the read position. Returns true if it asked for a
+    /// wake-up.
     #[inline]
     pub(super) fn publish(&mut self, own: &OwnMemory) -> bool {
         let before = self.published;
@@ -192,21 +178,20 @@ impl Inbox {
         self.memory.wants_room(before, self.next)
     }
 
-    /// Asks the peer for a wake-up when it has written more. Returns true if the peer has written
-    /// more already. The caller must not sleep then: the peer may send no wake-up.
+    /// Asks the peer for a wake-up. Returns true if the peer has written more already: the caller
+    /// must not sleep then, since no wake-up may come.
     pub(super) fn arm(&self, own: &OwnMemory) -> bool {
         own.ask_for_frames(self.next);
         fence(SeqCst);
         self.memory.produced() != self.next
     }
 
-    /// Returns true if the inbox is [closed](Self::close), and all its frames were read.
     pub(super) const fn is_drained(&self) -> bool {
         self.is_closed && self.produced == self.next
     }
 }
 
-/// Returns the bytes of a run. `hint` is the index of the region found last.
+/// `hint` is the index of the region found last.
 #[inline]
 fn locate<'a>(
     memory: &'a PeerMemory,

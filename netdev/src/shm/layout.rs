@@ -1,13 +1,6 @@
-//! Layout of an outbox: memory that one end writes and its peer can only read.
-//!
-//! ```text
-//!   words     the owner's write position and read position; positions that wake the owner
-//!   ring      descriptors of frames
-//!   inline    copied bytes of frames
-//! ```
-//!
-//! A position counts descriptors since the session began, modulo 2^32. An end loads each value of
-//! the peer once, and checks that copy.
+//! Layout of an outbox, which one end writes and its peer can only read: words (write and read
+//! position, positions that wake the owner), descriptors of frames, copied bytes. A position counts
+//! descriptors since the session began, modulo 2^32. An end loads each value of the peer once.
 
 use std::ffi::CStr;
 use std::io;
@@ -25,8 +18,7 @@ use crate::vnet;
 
 /// Position behind the last descriptor that the peer may read.
 const PRODUCED_AT: usize = 0;
-/// Position behind the last of the peer's descriptors that the owner has read. The owner does not
-/// read those descriptors, or their bytes, again.
+/// The owner does not read the peer's descriptors before this position, or their bytes, again.
 const CONSUMED_AT: usize = 128;
 /// Position that the peer's produced position must exceed to wake the owner.
 const FRAMES_EVENT_AT: usize = 256;
@@ -34,7 +26,6 @@ const FRAMES_EVENT_AT: usize = 256;
 const ROOM_EVENT_AT: usize = 384;
 const RING_AT: usize = 4096;
 const INLINE_AT: usize = RING_AT + RING_LEN as usize * DESCRIPTOR_LEN;
-/// Length of an outbox, in bytes.
 pub(super) const OUTBOX_LEN: usize = INLINE_AT + INLINE_LEN;
 
 const DESCRIPTOR_LEN: usize = 16;
@@ -43,12 +34,9 @@ const _: () = assert!(RING_LEN.is_power_of_two() && OUTBOX_LEN.is_multiple_of(12
 /// Region number of bytes in the outbox itself.
 pub(super) const INLINE: u32 = 0;
 
-/// First descriptor of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    /// Length of the frame, in bytes.
     pub(super) len: u32,
-    /// Run descriptors that follow.
     pub(super) runs: u16,
     /// Checksum and segmentation offload, as a virtio-net header.
     pub(super) offload: [u8; vnet::HEADER_LEN],
@@ -71,7 +59,7 @@ impl Header {
     }
 }
 
-/// Contiguous bytes of a frame. The region is [`INLINE`], or the number of a published region.
+/// The region is [`INLINE`], or the number of a published region.
 pub(super) type Run = runs::Run<u32>;
 
 impl Run {
@@ -95,18 +83,16 @@ impl Run {
     }
 }
 
-/// Returns the offset of the descriptor at a position.
 const fn descriptor_at(position: u32) -> usize {
     RING_AT + (position & (RING_LEN - 1)) as usize * DESCRIPTOR_LEN
 }
 
-/// Outbox of this end. It is only written, never read.
+/// Only written, never read.
 #[derive(Debug)]
 pub(super) struct OwnMemory(SharedMapping);
 
 impl OwnMemory {
-    /// Creates the memory. Each session has memory of its own, so that an earlier peer's mapping
-    /// gives it no access to a later session.
+    /// Each session has memory of its own: an earlier peer's mapping gives no access to it.
     pub(super) fn new() -> io::Result<(OwnedFd, Self)> {
         let (file, mapping) = published::memory(NAME, OUTBOX_LEN)?;
         let memory = Self(mapping);
@@ -122,8 +108,7 @@ impl OwnMemory {
         self.0.word(PRODUCED_AT).store(position, Release);
     }
 
-    /// Tells the peer that this end has read the peer's descriptors before a position, and their
-    /// bytes.
+    /// This end has read the peer's descriptors before a position, and their bytes.
     #[inline]
     pub(super) fn set_consumed(&self, position: u32) {
         self.0.word(CONSUMED_AT).store(position, Release);
@@ -142,19 +127,17 @@ impl OwnMemory {
         self.0.copy_in(descriptor_at(position), &octets);
     }
 
-    /// Copies a fragment to an offset in the inline area.
     #[inline]
     pub(super) fn put_inline(&self, at: usize, fragment: SharedSlice<'_>) {
         self.0.copy_from(INLINE_AT + at, fragment);
     }
 }
 
-/// Outbox of the peer. It is only read.
+/// Only read.
 #[derive(Debug)]
 pub(super) struct PeerMemory(ReadMapping);
 
 impl PeerMemory {
-    /// Wraps a mapping of [`OUTBOX_LEN`] bytes.
     pub(super) const fn new(mapping: ReadMapping) -> Self {
         Self(mapping)
     }
@@ -165,7 +148,6 @@ impl PeerMemory {
         self.0.word(PRODUCED_AT)
     }
 
-    /// Returns the position up to which the peer has read this end's descriptors.
     #[inline]
     pub(super) fn consumed(&self) -> u32 {
         self.0.word(CONSUMED_AT)
@@ -190,7 +172,6 @@ impl PeerMemory {
         octets
     }
 
-    /// Returns inline bytes. `None` if they are outside of the inline area.
     #[inline]
     pub(super) fn inline(&self, at: usize, len: usize) -> Option<SharedSlice<'_>> {
         let is_inside = at <= INLINE_LEN && len <= INLINE_LEN - at;

@@ -10,14 +10,11 @@ pub(super) const MTU: RangeInclusive<usize> = 68..=65_521;
 pub(super) const FRAME_LEN_MAX: usize = 65_536 + 22;
 /// Runs in a frame. A super-frame of FPDUs with markers has fewer than 400.
 pub(super) const RUNS_MAX: usize = 1024;
-/// Descriptors in a ring: half of them for 64 super-frames of nearly 128 runs, half for short
-/// frames.
+/// Half of the ring for 64 super-frames of nearly 128 runs, half for short frames.
 pub(super) const RING_LEN: u32 = 16_384;
-/// Length of the inline area, in bytes: 64 super-frames, and two more for the bytes left unused at
-/// the end.
+/// Bytes of 64 super-frames, and two more for the bytes left unused at the end.
 pub(super) const INLINE_LEN: usize = 66 * FRAME_SPACE_MAX;
-/// Space of the longest frame in the outbox. Space is allocated in pairs of cache lines, which the
-/// processor prefetches together.
+/// Space is allocated in pairs of cache lines, which the processor prefetches together.
 pub(super) const FRAME_SPACE_MAX: usize = FRAME_LEN_MAX.next_multiple_of(FRAME_ALIGNMENT);
 pub(super) const FRAME_ALIGNMENT: usize = 128;
 
@@ -28,10 +25,8 @@ pub(super) const WHOLE_LEN_MAX: usize = 256;
 pub(super) const REGIONS_MAX: usize = PUBLISHED_REGIONS_MAX;
 /// Most mapped bytes of a peer. They cost address space; the memory is charged to the peer.
 pub(super) const BYTES_MAX: usize = PUBLISHED_BYTES_MAX;
-/// Messages handled in one poll.
 pub(super) const MESSAGES_MAX: usize = 64;
-/// Mapped bytes after which a poll handles no further message: mapping a region takes a time for
-/// each of its pages.
+/// Mapped bytes after which a poll handles no further message: each page takes time.
 pub(super) const MAPPED_IN_ONE_GO: usize = 1 << 30;
 
 /// Longest time that a message of the peer waits while frames flow, in nanoseconds.

@@ -10,12 +10,11 @@ use crate::peer::header::{self, Fields, MessageError};
 pub(super) enum Message {
     /// First message of each end, with the descriptor of its outbox.
     Hello { mtu: u32, outbox_len: u64 },
-    /// Announces a region that later frames may refer to, with the descriptor of its memory file.
-    /// Numbers grow; none is used twice in a session.
+    /// Announces a region, with the descriptor of its memory file. Numbers grow within a session.
     Publish { number: u32, len: u64 },
     /// Withdraws a region: no frame descriptor from `position` on refers to it.
     Withdraw { number: u32, position: u32 },
-    /// Tells the peer that this end has not mapped the region. The peer copies its bytes instead.
+    /// This end has not mapped the region: the peer copies its bytes.
     Refuse { number: u32 },
     /// Wakes the peer: the event that it requested in its outbox has occurred.
     Wake,
@@ -33,7 +32,6 @@ pub(super) enum ParseError {
 }
 
 impl Message {
-    /// Parses a message that arrived with `descriptors` descriptors.
     pub(super) fn parse(
         header: header::Header,
         body: &[u8],
@@ -70,7 +68,6 @@ impl Message {
         Ok(message)
     }
 
-    /// Returns header and body.
     pub(super) fn encode(&self) -> (header::Header, Vec<u8>) {
         let (id, body) = match *self {
             Self::Hello { mtu, outbox_len } => {
@@ -90,10 +87,6 @@ impl Message {
         (header::Header::of_request(id, len, false), body)
     }
 
-    /// Sends the message.
-    ///
-    /// # Errors
-    /// As [`Channel::send`].
     pub(super) fn send(
         &self,
         channel: &Channel,

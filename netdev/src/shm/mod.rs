@@ -1,23 +1,7 @@
-//! Link between two processes on one host through shared memory that only its owner can write.
-//!
-//! Each end owns an *outbox*: memory that holds a ring of descriptors and the copied bytes of
-//! frames. A frame's bytes are in the outbox or in published memory, and the receiver reads them in
-//! place. Each end also keeps its read position of the peer's ring, and its requests for wake-ups,
-//! in its own outbox.
-//!
-//! ```text
-//!   limits      all limits
-//!   layout      layout of an outbox
-//!   message     messages on the socket
-//!   announced   announces regions of this end's published memory
-//!   outbox      writes frames into the ring: copied, or by reference to published memory
-//!   regions     mappings of the peer's published memory
-//!   inbox       reads frames from the peer's ring, in place
-//!   session     one connection with a peer
-//!   device      Shm: the device, and how the two ends connect
-//! ```
-//!
-//! # Protocol
+//! Link between two processes on one host through shared memory that only its owner can write. Each
+//! end owns an *outbox*: a ring of descriptors, copied bytes of frames, its read position of the
+//! peer's ring, and its requests for wake-ups. A frame's bytes are in the outbox or in published
+//! memory, and the receiver reads them in place.
 //!
 //! 1. The ends connect by a Unix socket. Each sends Hello with its outbox, and maps the peer's
 //!    outbox read-only. An end's link is up from then on.
@@ -34,14 +18,14 @@
 //! Racy cases:
 //!
 //! - *An end goes to sleep while the peer stores a position.* Each end stores its word, then loads
-//!   the word of the other, with a fence between. At least one of the two sees the other's store:
-//!   the end does not sleep, or the peer sends Wake.
-//! - *A frame is read before the message that announces its region.* The sender sends Publish
-//!   before it publishes the frame, so Publish is in the socket by then. A receiver that does not
-//!   know a region handles waiting messages before it refuses the frame.
-//! - *A region is withdrawn while frames in the ring refer to it.* The sender sends Withdraw when the
-//!   peer has read those frames. (Withdraw has a position: the peer unmaps the region when it has
-//!   read the ring up to there.)
+//!   the word of the other, with a fence between. At least one sees the other's store: the end does
+//!   not sleep, or the peer sends Wake.
+//! - *A frame is read before the message that announces its region.* Publish is in the socket
+//!   before the frame is published. A receiver that does not know a region handles waiting messages
+//!   before it refuses the frame.
+//! - *A region is withdrawn while frames in the ring refer to it.* The sender sends Withdraw when
+//!   the peer has read those frames. (Withdraw has a position: the peer unmaps the region when it
+//!   has read the ring up to there.)
 //! - *A frame refers to a region whose Refuse is not handled yet.* The receiver refuses the frame.
 //!   TCP retransmits it, copied.
 //! - *The peer closes the socket, and another process still writes its outbox.* The receiver loads
@@ -50,15 +34,12 @@
 //! No loom model: loom has no memory of other processes. The race for sleep is that of the engine's
 //! `alarm`, which has one. `published::model` runs random histories with crashes.
 //!
-//! # Trust
-//!
-//! Neither end trusts the other. An outbox is a sealed memory file: a process that has the file's
-//! descriptor can read the memory, not write it. All memory of a
-//! [`Publisher`](crate::published::Publisher) is sealed in the same way. An end keeps its own state
-//! in private memory and never reads it back from its outbox. It loads each word of the peer's
-//! memory once. A malicious peer can therefore write wrong values, and change them while they are
-//! read, but it cannot damage memory of this process. An end refuses and counts an invalid frame,
-//! and ends the session if the ring is inconsistent.
+//! Neither end trusts the other. Outboxes and all memory of a
+//! [`Publisher`](crate::published::Publisher) are sealed memory files: other processes can only
+//! read them. An end keeps its own state in private memory, and loads each word of the peer's
+//! memory once. A malicious peer can write wrong values, and change them while they are read, but
+//! it cannot damage memory of this process. An end refuses and counts an invalid frame, and ends
+//! the session if the ring is inconsistent.
 
 mod announced;
 mod device;
@@ -79,8 +60,7 @@ pub use device::Shm;
 pub struct ShmConfig {
     /// Path of the Unix socket on which the two ends connect.
     pub path: PathBuf,
-    /// True if this end creates the socket and waits for a peer, false if it connects to a
-    /// listening peer. One of the two ends must listen.
+    /// True if this end creates the socket and waits for a peer: one of the two ends must.
     pub listens: bool,
     /// Largest IP datagram, in bytes, 68 to 65521. Both ends must have the same.
     pub mtu: usize,
@@ -108,16 +88,14 @@ pub struct ShmCounters {
     pub tx_bytes_referred: u64,
     /// Transmitted bytes copied into the outbox.
     pub tx_bytes_copied: u64,
-    /// Frames with bytes in published memory that the peer had not read at the device's last check.
-    /// The peer may still read that memory.
+    /// Frames with bytes in published memory that the peer may still read.
     pub frames_tx_referred_unread: u64,
     /// Wake-ups sent to the peer.
     pub events_sent: u64,
-    /// Frames of the peer that were refused: invalid length, or bytes outside of the peer's
-    /// published memory.
+    /// Refused frames of the peer: invalid length, or bytes outside of its published memory.
     pub frames_refused: u64,
-    /// Regions of the peer that were not mapped: not sealed, of another length than announced, with
-    /// missing pages, or too many.
+    /// Regions of the peer that were not mapped: not sealed, another length than announced, missing
+    /// pages, or too many.
     pub regions_refused: u64,
     /// Sessions with a peer that ended.
     pub sessions_ended: u64,

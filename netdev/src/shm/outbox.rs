@@ -1,8 +1,5 @@
-//! Outbox of this end: writes frames into its ring, as descriptors of their bytes.
-//!
-//! The head of `published/readable.rs` explains why bytes can be sent by reference.
-//! [`referred`](Outbox::referred) counts the frames with bytes by reference that the peer has not
-//! read.
+//! Outbox of this end: writes frames into its ring, as descriptors of their bytes, which are copied
+//! or in published memory (see `published/readable.rs`).
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,39 +14,30 @@ use crate::shm::layout::{Header, INLINE, OwnMemory, PeerMemory, Run};
 use crate::shm::limits::{FRAME_ALIGNMENT, FRAME_LEN_MAX, FRAME_SPACE_MAX, INLINE_LEN, RING_LEN};
 use crate::{SharedSlice, TransmitError, TxFrame, vnet};
 
-/// Frames to the peer.
 #[derive(Debug)]
 pub(super) struct Outbox {
     pub(super) memory: OwnMemory,
-    /// Published memory that frames can refer to.
     pub(super) readable: Readable<u32>,
-    /// File of the memory, which the peer maps.
     pub(super) file: OwnedFd,
-    /// Position of the next descriptor to write.
     written: u32,
     /// Position behind the last descriptor that the peer may read.
     published: u32,
     /// Position up to which the peer has read, as last loaded.
     consumed: u32,
-    /// Bytes allocated in the inline area since the session began, including bytes left unused at
-    /// the end of the area. The next frame begins at this number modulo the area's length.
-    // The area is used as a ring, so the space freed first is reused first. The space freed last is
-    // still in the cache of the peer's core, and a write would have to fetch each line from there.
+    /// Bytes allocated in the inline area since the session began, including those left unused at
+    /// its end. The next frame begins at this number modulo the area's length.
+    // A ring reuses the space freed first. That freed last is still in the cache of the peer's
+    // core, and a write would have to fetch each line from there.
     inline_used: usize,
     /// Bytes of the inline area that belong to no unread frame.
     inline_free: usize,
-    /// Frames that the peer has not read, in ring order.
     frames: VecDeque<Sent>,
-    /// Number of `frames` with bytes by reference.
     referred: usize,
 }
 
-/// A frame that the peer has not read.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
-    /// Position behind the frame.
     end: u32,
-    /// `Outbox::inline_used` after the frame was put.
     inline_used: usize,
     is_referred: bool,
 }
@@ -60,10 +48,6 @@ struct Sent {
 pub(super) struct ConsumedTooMuch;
 
 impl Outbox {
-    /// Creates an empty outbox.
-    ///
-    /// # Errors
-    /// As [`published::memory`](crate::sys::published::memory).
     pub(super) fn new(publisher: &Publisher) -> io::Result<Self> {
         let (file, memory) = OwnMemory::new()?;
         Ok(Self {
@@ -80,31 +64,25 @@ impl Outbox {
         })
     }
 
-    /// Returns the position of the next descriptor.
     pub(super) const fn written(&self) -> u32 {
         self.written
     }
 
-    /// Returns the position up to which the peer has read, as last loaded.
     pub(super) const fn consumed(&self) -> u32 {
         self.consumed
     }
 
-    /// Returns the number of frames with bytes by reference that the peer had not read when its
-    /// position was last loaded.
+    /// By the peer's position as last loaded.
     pub(super) const fn referred(&self) -> usize {
         self.referred
     }
 
-    /// Returns the number of frames of the greatest length that fit, by the peer's position as last
-    /// loaded.
+    /// Number of frames of the greatest length that fit, by the peer's position as last loaded.
     #[inline]
     fn room(&self) -> usize {
         self.room_of(self.consumed, self.inline_free)
     }
 
-    /// Returns true if a frame of the greatest length does not fit, by the peer's position as last
-    /// loaded.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.room() == 0
@@ -128,8 +106,7 @@ impl Outbox {
     #[inline]
     fn room_of(&self, consumed: u32, inline_free: usize) -> usize {
         let at = self.inline_used % INLINE_LEN;
-        // Free bytes up to the end of the area, and free bytes from its beginning. A frame's inline
-        // bytes are contiguous.
+        // Free bytes up to the end of the area, and from its beginning: a frame's are contiguous.
         let here = (INLINE_LEN - at).min(inline_free);
         let there = inline_free - here;
         let descriptors = self.free_descriptors(consumed) / DESCRIPTORS_MIN;
@@ -146,7 +123,7 @@ impl Outbox {
         INLINE_LEN - (self.inline_used - sent.inline_used)
     }
 
-    /// Loads the peer's read position. Returns it, and the number of frames read since the last
+    /// Loads the peer's read position. Returns it, and the number of frames read since
     /// [`reap`](Self::reap).
     #[inline]
     fn look(&self, peer: &PeerMemory) -> Result<(u32, usize), ConsumedTooMuch> {
@@ -163,9 +140,6 @@ impl Outbox {
     }
 
     /// Frees the space of frames that the peer has read.
-    ///
-    /// # Errors
-    /// [`ConsumedTooMuch`]: the session must end.
     #[inline]
     pub(super) fn reap(&mut self, peer: &PeerMemory) -> Result<(), ConsumedTooMuch> {
         let (consumed, count) = self.look(peer)?;
@@ -179,13 +153,10 @@ impl Outbox {
     }
 
     /// Puts a frame into the ring. The peer can read it after [`publish`](Self::publish). Requires
-    /// that the published memory [is current](Readable::is_current).
-    ///
-    /// # Errors
-    /// - The errors of [`vnet::encode`].
-    /// - [`TransmitError::TooLong`] beyond [`FRAME_LEN_MAX`], [`TransmitError::Refused`] if the
-    ///   frame is empty.
-    /// - [`TransmitError::Full`] if the outbox [is full](Self::is_full), even for a short frame.
+    /// that the published memory [is current](Readable::is_current). Fails with the errors of
+    /// [`vnet::encode`]; with [`TransmitError::TooLong`] beyond [`FRAME_LEN_MAX`],
+    /// [`TransmitError::Refused`] if the frame is empty, [`TransmitError::Full`] if the outbox [is
+    /// full](Self::is_full), even for a short frame.
     #[inline]
     pub(super) fn put(
         &mut self,
@@ -237,8 +208,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// Lets the peer read the frames put so far. Returns true if the peer asked for a wake-up at
-    /// one of them.
+    /// Lets the peer read the frames put so far. Returns true if it asked for a wake-up at one of
+    /// them.
     #[inline]
     pub(super) fn publish(&mut self, peer: &PeerMemory) -> bool {
         let before = self.published;
@@ -247,16 +218,15 @@ impl Outbox {
         }
         self.memory.set_produced(self.written);
         self.published = self.written;
-        // Store the position first, then load the peer's event word. The peer stores its event word
-        // first, then loads the position. With a fence on each side at least one of the two sees
-        // the other's store.
+        // Store the position, then load the peer's event word. The peer stores its event word, then
+        // loads the position. With a fence on each side at least one of the two sees the other's
+        // store.
         fence(SeqCst);
         peer.wants_frames(before, self.written)
     }
 
-    /// If the outbox is full, asks the peer for a wake-up when it has read more. Returns true if
-    /// the peer has read more already. The caller must not sleep then: the peer may send no
-    /// wake-up.
+    /// If the outbox is full, asks the peer for a wake-up. Returns true if the peer has read more
+    /// already: the caller must not sleep then, since the peer may send no wake-up.
     pub(super) fn arm(&self, peer: &PeerMemory) -> bool {
         if self.room() > 0 {
             return false;
@@ -267,10 +237,8 @@ impl Outbox {
     }
 }
 
-/// Descriptors and inline bytes of one frame.
 struct FrameMemory<'a> {
     memory: &'a OwnMemory,
-    /// Position of the first run.
     first: u32,
     /// Offset in the inline area of the first copied byte.
     start: usize,

@@ -8,16 +8,13 @@ use crate::shm::layout::INLINE;
 use crate::shm::limits::{REGIONS_MAX, RING_LEN};
 use crate::sys::read_mapping::{ReadError, ReadMapping};
 
-/// Regions of the peer.
 #[derive(Debug)]
 pub(super) struct Regions {
-    /// Mapped regions, ordered by number.
     list: Vec<Region>,
     bytes: usize,
     bytes_max: usize,
     /// Highest number so far, of a mapped or refused region.
     latest: u32,
-    /// Number of regions in `list` that the peer has withdrawn.
     leaving: usize,
 }
 
@@ -26,8 +23,7 @@ struct Region {
     number: u32,
     mapping: ReadMapping,
     _mapped: Mapped,
-    /// Position of the withdrawal: only descriptors before it may refer to the region. `None` while
-    /// the region is not withdrawn.
+    /// Only descriptors before this position may refer to the withdrawn region.
     until: Option<u32>,
 }
 
@@ -50,15 +46,11 @@ pub(super) enum Refusal {
 pub(super) struct UsedNumber;
 
 impl Regions {
-    /// Returns an empty set, with room for [`REGIONS_MAX`] regions of `bytes_max` bytes in total.
     pub(super) const fn new(bytes_max: usize) -> Self {
         Self { list: Vec::new(), bytes: 0, bytes_max, latest: INLINE, leaving: 0 }
     }
 
-    /// Records the number of a new region.
-    ///
-    /// # Errors
-    /// [`UsedNumber`]: numbers must grow.
+    /// Records the number of a new region: numbers must grow.
     pub(super) fn number(&mut self, number: u32) -> Result<(), UsedNumber> {
         if number <= self.latest {
             return Err(UsedNumber);
@@ -68,9 +60,6 @@ impl Regions {
     }
 
     /// Maps a region under the number recorded last.
-    ///
-    /// # Errors
-    /// [`Refusal`].
     pub(super) fn map(&mut self, file: BorrowedFd<'_>, len: u64) -> Result<(), Refusal> {
         if self.list.len() == REGIONS_MAX {
             return Err(Refusal::TooMany);
@@ -86,8 +75,7 @@ impl Regions {
         Ok(())
     }
 
-    /// Schedules the unmapping of a region for when the ring has been read up to a position.
-    /// Ignores the number of a region that is not mapped.
+    /// Unmaps a region when the ring has been read up to a position. It may not be mapped.
     pub(super) fn withdraw(&mut self, number: u32, position: u32) {
         if let Ok(at) = self.index(number) {
             let until = self.list[at].until.replace(position);
@@ -124,8 +112,7 @@ impl Regions {
         self.list.binary_search_by_key(&number, |region| region.number)
     }
 
-    /// Returns the index of a region for [`fragment`](Self::fragment), valid until a region is
-    /// mapped or unmapped. Looks at index `hint` first.
+    /// The index is valid until a region is mapped or unmapped. Looks at `hint` first.
     #[inline]
     pub(super) fn find(&self, number: u32, hint: usize) -> Option<usize> {
         match self.list.get(hint) {
@@ -134,7 +121,6 @@ impl Regions {
         }
     }
 
-    /// Returns bytes of a region. `None` if they are outside of it.
     #[inline]
     pub(super) fn slice(&self, index: usize, offset: u64, len: usize) -> Option<SharedSlice<'_>> {
         self.list[index].mapping.slice(usize::try_from(offset).ok()?, len)

@@ -1,5 +1,4 @@
-//! Session with a peer: message exchange and the outboxes of both ends. The head of `shm` has the
-//! protocol.
+//! Session with a peer: message exchange and the outboxes of both ends (protocol: `shm`).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,19 +19,16 @@ use crate::shm::regions::UsedNumber;
 use crate::sys::read_mapping::{ReadError, ReadMapping};
 use crate::{RxFrame, TransmitError, TxFrame};
 
-/// Session with a peer.
 #[derive(Debug)]
 pub(super) struct Session {
     channel: Channel,
     mtu: u32,
     outbox: Outbox,
     announced: Announced,
-    /// Peer's outbox. `None` until the peer's Hello.
     inbox: Option<Inbox>,
-    /// True if the peer has closed the socket. Frames that it published before are still received.
+    /// Frames that the peer published before closing the socket are still received.
     is_closed: bool,
-    /// Error found by `transmit` or `flush`, which cannot end the session. The next `receive`
-    /// returns it.
+    /// Error found by `transmit` or `flush`; the next `receive` returns it.
     fault: Option<SessionError>,
 }
 
@@ -62,7 +58,6 @@ pub(super) enum SessionError {
 }
 
 impl SessionError {
-    /// Returns the system's error that ended the session.
     pub(super) const fn io(&self) -> Option<&io::Error> {
         match self {
             Self::Io(error) | Self::Channel(ChannelError::Io(error)) => Some(error),
@@ -72,7 +67,6 @@ impl SessionError {
 }
 
 impl Session {
-    /// Creates this end's outbox, and sends Hello.
     pub(super) fn begin(
         channel: Channel,
         publisher: &Publisher,
@@ -85,7 +79,6 @@ impl Session {
         Ok(Self { channel, mtu, outbox, announced, inbox: None, is_closed: false, fault: None })
     }
 
-    /// Returns true if frames can be transmitted.
     pub(super) const fn is_up(&self) -> bool {
         self.inbox.is_some() && !self.is_closed && self.fault.is_none()
     }
@@ -99,7 +92,7 @@ impl Session {
         self.announce()
     }
 
-    /// Handles at most [`MESSAGES_MAX`] messages. Returns their number.
+    /// At most [`MESSAGES_MAX`]. Returns their number.
     fn listen(&mut self, counters: &mut ShmCounters) -> Result<usize, SessionError> {
         let (mut count, mut mapped) = (0, 0);
         while !self.is_closed && count < MESSAGES_MAX && mapped <= MAPPED_IN_ONE_GO as u64 {
@@ -119,7 +112,6 @@ impl Session {
         Ok(count)
     }
 
-    /// Handles a message. Returns the number of bytes mapped for it.
     fn handle(
         &mut self,
         message: &channel::Message,
@@ -166,7 +158,6 @@ impl Session {
         }
     }
 
-    /// Announces and withdraws regions at the peer.
     fn announce(&mut self) -> Result<(), SessionError> {
         if !self.is_up() {
             return Ok(());
@@ -186,8 +177,7 @@ impl Session {
         (announced, Peer { channel, readable: &mut outbox.readable, written, consumed })
     }
 
-    /// Hands at most `burst` frames to `sink`. Returns the number of frames read, including refused
-    /// ones.
+    /// Returns the number of frames read, including refused ones.
     pub(super) fn receive(
         &mut self,
         burst: usize,
@@ -271,7 +261,6 @@ impl Session {
         TransmitError::LinkDown
     }
 
-    /// Returns the number of frames with bytes by reference that the peer has not read.
     pub(super) const fn referred(&self) -> usize {
         self.outbox.referred()
     }
@@ -285,8 +274,8 @@ impl Session {
         }
     }
 
-    /// Asks the peer for wake-ups. Returns true if there is already something to do: the caller
-    /// must not sleep then.
+    /// Asks the peer for wake-ups. Returns true if the caller must not sleep: there is something to
+    /// do.
     pub(super) fn arm(&self) -> bool {
         let Some(inbox) = &self.inbox else { return false };
         let (came, has_room) = (inbox.arm(&self.outbox.memory), self.outbox.arm(&inbox.memory));
@@ -294,8 +283,8 @@ impl Session {
     }
 }
 
-/// Most polls of the socket in one burst for frames whose region is unknown. Enough to handle the
-/// messages of a peer that publishes and withdraws as many regions as it can.
+/// For frames whose region is unknown. Enough to handle the messages of a peer that publishes and
+/// withdraws as many regions as it can.
 const PATIENCE: usize = 4 * REGIONS_MAX / MESSAGES_MAX;
 
 impl AsFd for Session {
@@ -304,11 +293,9 @@ impl AsFd for Session {
     }
 }
 
-/// Sends the wake-up that the peer asked for.
-///
-/// Sends it on the socket, which is non-blocking. The peer could make an `eventfd(2)` or a pipe
-/// blocking, since both processes share the open file. If the socket is full, the peer has unread
-/// messages that wake it.
+/// Sends the wake-up on the non-blocking socket: the peer could make an `eventfd(2)` or a pipe
+/// blocking, since both processes share the open file. If the socket is full, its unread messages
+/// wake the peer.
 #[cold]
 fn wake(channel: &Channel, counters: &mut ShmCounters) {
     counters.events_sent += 1;

@@ -9,9 +9,6 @@ use crate::interface::Name;
 
 /// Returns the kernel's addresses in the calling thread's network namespace, each with its
 /// interface.
-///
-/// # Errors
-/// If the kernel does not return the list.
 pub fn addresses() -> io::Result<Vec<(Name, IpAddr)>> {
     let mut list = std::ptr::null_mut();
     // SAFETY: the call writes the head of an allocated list to `list`.
@@ -37,8 +34,7 @@ pub fn addresses() -> io::Result<Vec<(Name, IpAddr)>> {
     Ok(found)
 }
 
-/// Returns the IP address in a socket address; `None` for null and for other families.
-///
+/// `None` for null and for other families.
 /// # Safety
 /// `address` must be null, or readable for the length of its family's socket addresses.
 unsafe fn ip_address(address: *const libc::sockaddr) -> Option<IpAddr> {

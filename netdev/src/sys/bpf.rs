@@ -14,7 +14,6 @@ const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_TYPE_XDP: u32 = 37;
 
-/// Attachment of an XDP program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AttachMode {
     /// In the driver, before there is a socket buffer.
@@ -69,8 +68,7 @@ struct LinkCreate {
 const _: () = assert!(size_of::<MapUpdate>() == 32);
 const _: () = assert!(size_of::<ProgramLoad>() == 64);
 
-/// Runs a command. The kernel takes attributes that `T` does not have as zero.
-///
+/// The kernel takes attributes that `T` does not have as zero.
 /// # Safety
 /// `T` must have the layout of the command's part of `union bpf_attr`, and its addresses must be
 /// valid for the call.
@@ -85,8 +83,6 @@ unsafe fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<i32> {
     i32::try_from(result).map_err(io::Error::other)
 }
 
-/// Runs a command that returns a descriptor.
-///
 /// # Safety
 /// As [`bpf`], and the command must return a new descriptor.
 unsafe fn bpf_fd<T>(command: libc::c_int, attributes: &T) -> io::Result<OwnedFd> {
@@ -101,10 +97,8 @@ fn address<T: ?Sized>(of: &T) -> u64 {
     u64::try_from(address).expect("addresses have at most 64 bits")
 }
 
-/// Creates a map from queue numbers below `queues` to AF_XDP sockets.
-///
-/// # Errors
-/// `EPERM` without CAP_BPF and CAP_NET_ADMIN; `EINVAL` if the kernel has no AF_XDP.
+/// Creates a map from queue numbers below `queues` to AF_XDP sockets: `EPERM` without CAP_BPF and
+/// CAP_NET_ADMIN; `EINVAL` if the kernel has no AF_XDP.
 pub(crate) fn socket_map(queues: u32) -> io::Result<OwnedFd> {
     let attributes =
         MapCreate { map_type: MAP_TYPE_XSKMAP, key_size: 4, value_size: 4, max_entries: queues };
@@ -112,10 +106,6 @@ pub(crate) fn socket_map(queues: u32) -> io::Result<OwnedFd> {
     unsafe { bpf_fd(MAP_CREATE, &attributes) }
 }
 
-/// Puts a socket into the map.
-///
-/// # Errors
-/// The kernel's error.
 pub(crate) fn insert_socket(
     map: BorrowedFd<'_>,
     queue: u32,
@@ -133,10 +123,7 @@ pub(crate) fn insert_socket(
     unsafe { bpf(MAP_UPDATE_ELEM, &attributes) }.map(drop)
 }
 
-/// Loads an XDP program. A refusal includes the verifier's log.
-///
-/// # Errors
-/// The kernel's error, and the verifier's log, which may be empty.
+/// Loads an XDP program. A refusal includes the verifier's log, which may be empty.
 pub(crate) fn load_xdp(instructions: &[u64]) -> Result<OwnedFd, (io::Error, String)> {
     const LICENSE: &CStr = c"Dual MIT/GPL";
     const LOG_LEN: usize = 16 * 1024;
@@ -165,11 +152,9 @@ pub(crate) fn load_xdp(instructions: &[u64]) -> Result<OwnedFd, (io::Error, Stri
     })
 }
 
-/// Attaches an XDP program to an interface, for as long as the returned descriptor is open: the
-/// kernel closes it when the process ends, for any reason.
-///
-/// # Errors
-/// `EBUSY` if the interface has a program, `EOPNOTSUPP` and others if the driver takes none.
+/// Attaches an XDP program for as long as the returned descriptor is open: the kernel closes it
+/// when the process ends, for any reason. `EBUSY` if the interface has a program, `EOPNOTSUPP` and
+/// others if the driver takes none.
 pub(crate) fn attach_xdp(
     program: BorrowedFd<'_>,
     interface_index: u32,

@@ -1,13 +1,9 @@
-//! The only copy between private memory and memory that others may access meanwhile.
-//!
-//! Semantics, on every target: each byte is loaded and stored as by relaxed atomics, in no
-//! particular order, possibly more than once. A racing byte has its old or its new value, never
-//! another.
-//!
-//! [`reference`] expresses exactly this in Rust, so that Miri and ThreadSanitizer accept it; it is
-//! an order of magnitude slower than `memcpy`. On x86-64 assembly does the same. The language's
-//! memory model treats assembly as a black box of such atomic accesses. `ptr::copy_nonoverlapping`
-//! would be the obvious choice and is undefined under a race. `benches/copy.rs` compares the two.
+//! The only copy between private memory and memory that others may access meanwhile. On every
+//! target each byte is loaded and stored as by relaxed atomics, in no particular order, possibly
+//! more than once: a racing byte has its old or its new value. [`reference`] expresses this in
+//! Rust, for Miri and ThreadSanitizer, an order of magnitude slower than `memcpy`. On x86-64
+//! assembly does the same; the memory model treats it as a black box of such accesses.
+//! `ptr::copy_nonoverlapping` is undefined under a race. `benches/copy.rs` compares the two.
 #![expect(unsafe_code, reason = "copies to and from memory that may change under it")]
 
 /// Copies `bytes` to `dst`, which others may read and write meanwhile.
@@ -75,8 +71,6 @@ pub unsafe fn copy_across(src: *const u8, dst: *mut u8, len: usize) {
 pub(super) mod reference {
     use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-    /// As [`copy_in`](super::copy_in).
-    ///
     /// # Safety
     /// As [`copy_in`](super::copy_in).
     pub(in crate::sys) unsafe fn copy_in(bytes: &[u8], dst: *mut u8) {
@@ -89,8 +83,6 @@ pub(super) mod reference {
         }
     }
 
-    /// As [`copy_across`](super::copy_across).
-    ///
     /// # Safety
     /// As [`copy_across`](super::copy_across).
     pub(in crate::sys) unsafe fn copy_across(src: *const u8, dst: *mut u8, len: usize) {
@@ -110,8 +102,6 @@ pub(super) mod reference {
         }
     }
 
-    /// As [`copy_out`](super::copy_out).
-    ///
     /// # Safety
     /// As [`copy_out`](super::copy_out).
     pub(in crate::sys) unsafe fn copy_out(src: *const u8, bytes: &mut [u8]) {
@@ -136,12 +126,8 @@ mod x86 {
     const WIDE_VECTOR_LEN_MAX: usize = 16 * 1024;
     const VECTOR_LEN_MAX: usize = 256 * 1024;
 
-    /// Copies `len` bytes.
-    ///
     /// # Safety
-    /// `src` must be readable and `dst` writable for `len` bytes; other accesses meanwhile as for
-    /// [`copy_in`](super::copy_in) and [`copy_out`](super::copy_out). All accesses are made by
-    /// assembly, for which an overlap is nothing special.
+    /// As [`copy_across`](super::copy_across); an overlap is nothing special for assembly.
     #[inline]
     pub(super) unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
         // Each branch covers its run by pieces from both ends that overlap in the middle, all
@@ -162,8 +148,6 @@ mod x86 {
         }
     }
 
-    /// Copies up to three bytes.
-    ///
     /// # Safety
     /// As [`copy`], and `len <= 3`.
     #[inline]
@@ -199,8 +183,6 @@ mod x86 {
         }
     }
 
-    /// Copies 4 to 7 bytes.
-    ///
     /// # Safety
     /// As [`copy`], and `4 <= len <= 7`.
     #[inline]
@@ -222,8 +204,6 @@ mod x86 {
         }
     }
 
-    /// Copies 8 to 15 bytes.
-    ///
     /// # Safety
     /// As [`copy`], and `8 <= len <= 15`.
     #[inline]
@@ -245,8 +225,6 @@ mod x86 {
         }
     }
 
-    /// Copies 16 to 32 bytes.
-    ///
     /// # Safety
     /// As [`copy`], and `16 <= len <= 32`.
     #[inline]
@@ -268,8 +246,6 @@ mod x86 {
         }
     }
 
-    /// Copies 33 to 128 bytes.
-    ///
     /// # Safety
     /// As [`copy`], and `33 <= len <= 128`.
     #[inline]
@@ -313,8 +289,6 @@ mod x86 {
         }
     }
 
-    /// Copies more than 128 bytes.
-    ///
     /// # Safety
     /// As [`copy`], and `len > 128`.
     #[inline(never)]

@@ -1,7 +1,6 @@
-//! Identity of the process at the other end of a Unix socket, from the kernel.
-//!
-//! rustix is not used: its process IDs are never zero, and the kernel returns zero for a process in
-//! a PID namespace that this process does not see.
+//! Identity of the process at the other end of a Unix socket. Not by rustix, whose process IDs are
+//! never zero: the kernel returns zero for a process in a PID namespace that this process does not
+//! see.
 #![expect(unsafe_code, reason = "getsockopt and recvmsg with structs of C")]
 
 use std::io;
@@ -25,9 +24,6 @@ impl From<libc::ucred> for PeerProcess {
 
 /// Returns the process at the other end of a connection (`SO_PEERCRED`): the one that connected, or
 /// the one that called `listen(2)`.
-///
-/// # Errors
-/// The errors of `getsockopt(2)`.
 pub fn peer_process(stream: BorrowedFd<'_>) -> io::Result<PeerProcess> {
     let mut ucred = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = libc::socklen_t::try_from(size_of_val(&ucred)).expect("a few bytes");
@@ -51,15 +47,12 @@ pub fn peer_process(stream: BorrowedFd<'_>) -> io::Result<PeerProcess> {
 }
 
 /// Makes the kernel attach the sender to each datagram (`SO_PASSCRED`).
-///
-/// # Errors
-/// The errors of `setsockopt(2)`.
 pub(crate) fn ask_for_senders(socket: BorrowedFd<'_>) -> io::Result<()> {
     set_option(socket, libc::SO_PASSCRED, 1)
 }
 
-/// Makes the kernel refuse messages with descriptors for this socket (`SO_PASSRIGHTS`): their
-/// senders get an error. Before Linux 6.16 this has no effect.
+/// Makes the kernel refuse messages with descriptors (`SO_PASSRIGHTS`): their senders get an error.
+/// Before Linux 6.16 this has no effect.
 pub(crate) fn refuse_descriptors(socket: BorrowedFd<'_>) {
     let _older_kernel = set_option(socket, SO_PASSRIGHTS, 0);
 }
@@ -82,7 +75,6 @@ fn set_option(socket: BorrowedFd<'_>, option: libc::c_int, value: libc::c_int) -
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A received datagram.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) len: usize,
@@ -94,9 +86,6 @@ pub(crate) struct Received {
 }
 
 /// Receives a datagram with its sender, and all its descriptors.
-///
-/// # Errors
-/// The errors of `recvmsg(2)`.
 pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received> {
     // SAFETY: a C struct of integers, for which all zeroes are valid.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
@@ -154,11 +143,9 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<R
     Ok(received)
 }
 
-/// Length of `sun_path`, in bytes.
 pub(crate) const PATH_LEN: usize = 108;
 
-/// Room for the sender of a datagram, and for all descriptors that the kernel passes with one;
-/// aligned as `cmsghdr`.
+/// Room for the sender, and all descriptors of a datagram; aligned as `cmsghdr`.
 #[repr(align(8))]
 #[expect(dead_code, reason = "the kernel fills it")]
 struct Space([u8; SPACE_LEN]);

@@ -8,23 +8,19 @@ use std::fs;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Returns true if the file is memory: of memfd_create(2), tmpfs or hugetlbfs. Calls on such a file
-/// never wait for another process.
+/// Memory is of memfd_create(2), tmpfs or hugetlbfs: no call on it waits for another process.
 pub(crate) fn is_memory(file: BorrowedFd<'_>) -> bool {
     seals(file).is_some()
 }
 
-/// Returns the seals of a memory file (`F_GET_SEALS`); `None` for all other descriptors.
+/// `F_GET_SEALS`; `None` if the descriptor is not a memory file.
 pub(crate) fn seals(file: BorrowedFd<'_>) -> Option<libc::c_int> {
     // SAFETY: a query on an open descriptor.
     let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
     (seals >= 0).then_some(seals)
 }
 
-/// Returns true if the descriptor is of eventfd(2).
-///
-/// The kernel alone creates the link in /proc. Without /proc the file type decides, which is known
-/// without asking a file system.
+/// The kernel alone creates the link in /proc. Without /proc the file type decides.
 pub(crate) fn is_event(descriptor: BorrowedFd<'_>) -> bool {
     match fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd())) {
         Ok(link) => link.as_os_str() == "anon_inode:[eventfd]",
@@ -46,8 +42,7 @@ fn is_anonymous(descriptor: BorrowedFd<'_>) -> bool {
     asked == 0 && libc::mode_t::from(status.stx_mode) & libc::S_IFMT == 0
 }
 
-/// Returns true if closing the descriptor waits for no other process, even if this is its last
-/// reference.
+/// Closing waits for no other process, even if this is the last reference.
 pub(crate) fn closes_at_once(descriptor: BorrowedFd<'_>) -> bool {
     is_memory(descriptor) || is_event(descriptor)
 }
@@ -77,7 +72,6 @@ pub(crate) fn end_lingering(descriptor: BorrowedFd<'_>) {
     };
 }
 
-/// Blocks all signals in the calling thread.
 pub(crate) fn block_signals() {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: initialises the set.

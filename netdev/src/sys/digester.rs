@@ -3,16 +3,15 @@
 
 use super::shared_slice::SharedSlice;
 
-/// Copies `len` bytes from the first address to the second and adds them to a digest's register.
-/// Returns the new register. The digest covers the bytes as stored, or as they are at the second
-/// address afterwards.
+/// Copies `len` bytes from the first address to the second and adds them, as stored or as they are
+/// there afterwards, to a digest's register, which it returns.
 ///
 /// # Safety
-/// As [`copy_across`](crate::shared_memory::copy_across): the first address must be readable and
-/// the second writable for `len` bytes, without overlap; others may access both meanwhile.
+/// The first address must be readable and the second writable for `len` bytes, without overlap;
+/// others may access both meanwhile as for [`copy_across`](crate::shared_memory::copy_across).
 pub type CopyAndDigest = unsafe fn(register: u32, from: *const u8, to: *mut u8, len: usize) -> u32;
 
-/// Adds `len` bytes at an address to a digest's register. Returns the new register.
+/// Adds `len` bytes at an address to a digest's register, which it returns.
 ///
 /// # Safety
 /// The address must be readable for `len` bytes; others may access them meanwhile.
@@ -37,10 +36,7 @@ impl Digester {
         Self { copy, append }
     }
 
-    /// Copies a fragment to `to` and adds it to `register`.
-    ///
-    /// # Panics
-    /// If the lengths differ.
+    /// Panics if the lengths differ.
     #[inline]
     pub(crate) fn copy(&self, register: u32, from: SharedSlice<'_>, to: &mut [u8]) -> u32 {
         assert_eq!(from.len(), to.len(), "a copy is as long as its source");
@@ -49,8 +45,6 @@ impl Digester {
         unsafe { self.copy_raw(register, from, to.as_mut_ptr()) }
     }
 
-    /// Copies a fragment to an address and adds it to `register`.
-    ///
     /// # Safety
     /// The address must be writable for the fragment's length, without overlap with the fragment;
     /// others may access it meanwhile.
@@ -61,7 +55,6 @@ impl Digester {
         unsafe { (self.copy)(register, from.as_ptr(), to, from.len()) }
     }
 
-    /// Adds a fragment to `register`.
     #[inline]
     pub(crate) fn append(&self, register: u32, octets: SharedSlice<'_>) -> u32 {
         // SAFETY: a fragment is readable for its length; the constructor's caller guarantees the

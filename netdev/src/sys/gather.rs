@@ -25,10 +25,8 @@ impl Gather {
     }
 
     /// Writes the bytes of `head`, then those of `payload`, to `fd` by one call. Each byte that
-    /// changes meanwhile is sent with its old or its new value.
-    ///
-    /// # Errors
-    /// The kernel's error; `EMSGSIZE` if there are more than [`RUNS_MAX`] runs.
+    /// changes meanwhile is sent with its old or its new value. Errors: the kernel's error;
+    /// `EMSGSIZE` if there are more than [`RUNS_MAX`] runs.
     pub(crate) fn write(
         &mut self,
         fd: BorrowedFd<'_>,

@@ -9,10 +9,8 @@ use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::str::FromStr;
 
-/// Length of an interface name's field, in bytes, with the terminating zero.
 const NAME_FIELD_LEN: usize = libc::IFNAMSIZ;
 
-/// Length of the union behind the name in `struct ifreq`, in bytes.
 const VALUE_LEN: usize = 24;
 
 /// Name of an interface: 1 to 15 bytes of ASCII.
@@ -43,10 +41,7 @@ impl Name {
 impl FromStr for Name {
     type Err = NameError;
 
-    /// Parses a name.
-    ///
-    /// # Errors
-    /// If the kernel would refuse the name, or it is not plain ASCII.
+    /// Parses a name. Fails if the kernel would refuse the name, or it is not plain ASCII.
     fn from_str(text: &str) -> Result<Self, NameError> {
         // As dev_valid_name() of the kernel. '%' would make the kernel choose a number.
         let allowed = |octet: u8| octet.is_ascii_graphic() && !matches!(octet, b'/' | b':' | b'%');
@@ -90,7 +85,7 @@ impl Flags {
     }
 }
 
-/// Request about one interface: `struct ifreq`, its union as plain bytes.
+/// `struct ifreq`, its union as plain bytes.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Request {
@@ -105,12 +100,10 @@ impl Request {
         Self { name: name.field, value: [0; VALUE_LEN] }
     }
 
-    /// Returns the name that the kernel filled in.
     pub(crate) fn name(&self) -> Name {
         Name::from_field(self.name)
     }
 
-    /// Returns the first field of the union as a short.
     pub(crate) fn short(&self) -> u16 {
         u16::from_ne_bytes([self.value[0], self.value[1]])
     }
@@ -130,7 +123,6 @@ impl Request {
         self
     }
 
-    /// Returns the hardware address in a `struct sockaddr`.
     fn mac(&self) -> [u8; 6] {
         let [_, _, a, b, c, d, e, f, ..] = self.value;
         [a, b, c, d, e, f]
@@ -161,16 +153,11 @@ impl Operation {
     const GET_MAC: Self = Self(libc::SIOCGIFHWADDR);
     const SET_MAC: Self = Self(libc::SIOCSIFHWADDR);
     const SET_QUEUE_LEN: Self = Self(libc::SIOCSIFTXQLEN);
-    /// Attaches a descriptor of the TUN driver to an interface.
     pub(crate) const TUN_ATTACH: Self = Self(libc::TUNSETIFF);
-    /// Returns the interface that such a descriptor is attached to.
     pub(crate) const TUN_INTERFACE: Self = Self(libc::TUNGETIFF);
 }
 
 /// Runs an operation; the kernel may write its answer into the request.
-///
-/// # Errors
-/// The kernel's error.
 pub(crate) fn run(
     fd: BorrowedFd<'_>,
     operation: Operation,
@@ -182,20 +169,17 @@ pub(crate) fn run(
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Queries and sets up the interfaces of the network namespace that it was created in.
-///
-/// Each method fails with the kernel's error: `ENODEV` if there is no such interface, `EPERM` if
-/// setting something without `CAP_NET_ADMIN`.
+/// Queries and sets up the interfaces of the network namespace that it was created in. Methods fail
+/// with `ENODEV` if there is no such interface, `EPERM` if setting something without
+/// `CAP_NET_ADMIN`.
 #[derive(Debug)]
 pub struct Control {
     socket: OwnedFd,
 }
 
 impl Control {
-    /// Opens a socket for these requests. Needs no privilege.
-    ///
-    /// # Errors
-    /// If the process has no descriptor left.
+    /// Opens a socket for these requests. Needs no privilege. Fails if the process has no
+    /// descriptor left.
     pub fn new() -> io::Result<Self> {
         // SAFETY: takes no pointer.
         let fd = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
@@ -213,26 +197,17 @@ impl Control {
     }
 
     /// Returns the interface's index.
-    ///
-    /// # Errors
-    /// See [`Control`].
     pub fn index(&self, name: Name) -> io::Result<u32> {
         let index = self.run(Operation::GET_INDEX, Request::new(name))?.int();
         u32::try_from(index).map_err(io::Error::other)
     }
 
     /// Returns the interface's flags.
-    ///
-    /// # Errors
-    /// See [`Control`].
     pub fn flags(&self, name: Name) -> io::Result<Flags> {
         Ok(Flags(self.run(Operation::GET_FLAGS, Request::new(name))?.short()))
     }
 
     /// Sets the interface up or down.
-    ///
-    /// # Errors
-    /// See [`Control`].
     pub fn set_up(&self, name: Name, up: bool) -> io::Result<()> {
         let Flags(now) = self.flags(name)?;
         let then = if up { now | 0x1 } else { now & !0x1 };
@@ -241,28 +216,20 @@ impl Control {
     }
 
     /// Returns the largest IP datagram, in bytes.
-    ///
-    /// # Errors
-    /// See [`Control`].
     pub fn mtu(&self, name: Name) -> io::Result<usize> {
         let mtu = self.run(Operation::GET_MTU, Request::new(name))?.int();
         usize::try_from(mtu).map_err(io::Error::other)
     }
 
-    /// Sets the largest IP datagram, in bytes.
-    ///
-    /// # Errors
-    /// See [`Control`]; `EINVAL` if the interface cannot carry that.
+    /// Sets the largest IP datagram, in bytes; `EINVAL` if the interface cannot carry that.
     pub fn set_mtu(&self, name: Name, mtu: usize) -> io::Result<()> {
         let mtu = i32::try_from(mtu).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
         self.run(Operation::SET_MTU, Request::new(name).with_int(mtu))?;
         Ok(())
     }
 
-    /// Returns the interface's Ethernet address.
-    ///
-    /// # Errors
-    /// See [`Control`]; also if it is neither an Ethernet interface nor the loopback.
+    /// Returns the Ethernet address; an error if the interface is neither Ethernet nor the
+    /// loopback.
     pub fn mac(&self, name: Name) -> io::Result<[u8; 6]> {
         let answer = self.run(Operation::GET_MAC, Request::new(name))?;
         match answer.short() {
@@ -271,19 +238,13 @@ impl Control {
         }
     }
 
-    /// Sets the interface's Ethernet address.
-    ///
-    /// # Errors
-    /// See [`Control`]; `EADDRNOTAVAIL` for a group address.
+    /// Sets the interface's Ethernet address; `EADDRNOTAVAIL` for a group address.
     pub fn set_mac(&self, name: Name, mac: [u8; 6]) -> io::Result<()> {
         self.run(Operation::SET_MAC, Request::new(name).with_mac(mac))?;
         Ok(())
     }
 
     /// Sets the most frames that wait for transmission in the kernel (`txqueuelen`).
-    ///
-    /// # Errors
-    /// See [`Control`].
     pub fn set_queue_len(&self, name: Name, frames: usize) -> io::Result<()> {
         let frames =
             i32::try_from(frames).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
@@ -292,10 +253,7 @@ impl Control {
     }
 
     /// Returns the driver's name, and its text for the place of the device: for the TUN driver,
-    /// `tap` or `tun`.
-    ///
-    /// # Errors
-    /// See [`Control`]; `EOPNOTSUPP` if the driver does not report them.
+    /// `tap` or `tun`. `EOPNOTSUPP` if the driver does not report them.
     pub fn driver(&self, name: Name) -> io::Result<(String, String)> {
         let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, text: [0; DRIVER_INFO_TEXT_LEN] };
         let mut request = Request::new(name).with_pointer(&raw mut info);
@@ -316,11 +274,8 @@ impl Control {
         Ok((text(DRIVER_AT), text(BUS_INFO_AT)))
     }
 
-    /// Returns the number of queues that the interface receives on.
-    ///
-    /// # Errors
-    /// See [`Control`]; `EOPNOTSUPP` if the driver does not report it, as most drivers with one
-    /// queue.
+    /// Returns the number of queues that the interface receives on; `EOPNOTSUPP` if the driver does
+    /// not report it, as most drivers with one queue.
     pub fn queues(&self, name: Name) -> io::Result<usize> {
         let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
         let mut request = Request::new(name).with_pointer(&raw mut channels);
@@ -354,7 +309,6 @@ const _: () = assert!(size_of::<Channels>() == 36);
 
 const ETHTOOL_GDRVINFO: u32 = 0x3;
 const DRIVER_INFO_TEXT_LEN: usize = 192;
-/// Offset of the driver's name, behind the command.
 const DRIVER_AT: usize = 0;
 /// Offset behind the driver's name, its version and its firmware's, 32 bytes each.
 const BUS_INFO_AT: usize = 96;
@@ -369,9 +323,6 @@ struct DriverInfo {
 const _: () = assert!(size_of::<DriverInfo>() == 196);
 
 /// Returns the interfaces of the calling thread's network namespace, in order of index.
-///
-/// # Errors
-/// If the kernel does not return the list.
 pub fn names() -> io::Result<Vec<Name>> {
     // SAFETY: takes no argument.
     let list = unsafe { libc::if_nameindex() };
@@ -399,9 +350,6 @@ pub fn names() -> io::Result<Vec<Name>> {
 }
 
 /// Opens a kernel device node for reading and writing, non-blocking.
-///
-/// # Errors
-/// If it does not exist or may not be opened.
 pub(crate) fn open_node(path: &str) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path)

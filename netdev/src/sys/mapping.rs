@@ -17,18 +17,11 @@ pub(crate) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes at `offset` of a descriptor.
-    ///
-    /// # Errors
-    /// The errors of `mmap(2)`.
     pub(crate) fn of(fd: BorrowedFd<'_>, offset: libc::off_t, len: usize) -> io::Result<Self> {
         Self::map(len, libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), offset)
     }
 
-    /// Maps `len` bytes of new memory, all zero.
-    ///
-    /// # Errors
-    /// The errors of `mmap(2)`.
+    /// Maps new memory, all zero.
     pub(crate) fn fresh(len: usize) -> io::Result<Self> {
         Self::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE, -1, 0)
     }
@@ -49,17 +42,14 @@ impl Mapping {
         Ok(Self { start, len })
     }
 
-    /// Returns the number of mapped bytes.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns the address of the first byte.
     pub(crate) const fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    /// Returns the address at an offset, after a check that `len` bytes follow it.
     fn at(&self, at: usize, len: usize) -> NonNull<u8> {
         let inside = at <= self.len && len <= self.len - at;
         assert!(inside, "{len} bytes at {at} of a mapping of {}", self.len);
@@ -67,10 +57,7 @@ impl Mapping {
         unsafe { self.start.add(at) }
     }
 
-    /// Returns the 32-bit word at an offset, which the kernel may read and write at any time.
-    ///
-    /// # Panics
-    /// If it is outside the mapping or not aligned.
+    /// The kernel may read and write the word at any time. Panics if it is outside or not aligned.
     pub(crate) fn word(&self, at: usize) -> &AtomicU32 {
         assert_eq!(at % size_of::<u32>(), 0, "a word is aligned");
         let word = self.at(at, size_of::<u32>()).cast();
@@ -79,27 +66,19 @@ impl Mapping {
         unsafe { AtomicU32::from_ptr(word.as_ptr()) }
     }
 
-    /// Returns the `len` bytes from an offset on.
-    ///
+    /// Panics outside the mapping.
     /// # Safety
-    /// For as long as the slice lives, the kernel must not write them, and `self` must not be used
-    /// to write them otherwise.
-    ///
-    /// # Panics
-    /// If they are not inside the mapping.
+    /// For as long as the slice lives, the kernel must not write it, and `self` must not be used to
+    /// write it otherwise.
     pub(crate) unsafe fn octets(&self, at: usize, len: usize) -> &[u8] {
         // SAFETY: mapped and readable for as long as `self` is borrowed, always initialised; not
         // written meanwhile, by the caller's contract.
         unsafe { std::slice::from_raw_parts(self.at(at, len).as_ptr(), len) }
     }
 
-    /// Returns the `len` bytes from an offset on, mutably.
-    ///
+    /// Panics outside the mapping.
     /// # Safety
-    /// For as long as the slice lives, the kernel must neither read nor write them.
-    ///
-    /// # Panics
-    /// If they are not inside the mapping.
+    /// For as long as the slice lives, the kernel must neither read nor write it.
     pub(crate) unsafe fn octets_mut(&mut self, at: usize, len: usize) -> &mut [u8] {
         // SAFETY: mapped and writable for as long as `self` is borrowed, always initialised, and
         // borrowed once; the kernel does not access them, by the caller's contract.

@@ -1,5 +1,5 @@
 //! Receive ring of a packet socket, `TPACKET_V2`: slots of one length in blocks. The first word of
-//! a slot's header tells whether the kernel or this process owns the slot.
+//! a slot tells whether the kernel or this process owns it.
 #![expect(unsafe_code, reason = "slots are memory that the kernel and this process use in turns")]
 
 use std::mem::offset_of;
@@ -7,14 +7,12 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 use crate::sys::mapping::Mapping;
 
-/// Layout of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RingLayout {
     /// Bytes of a slot, a multiple of 16.
     pub(crate) slot_len: usize,
     /// Bytes of a block, a multiple of the page size and at least one slot.
     pub(crate) block_len: usize,
-    /// Blocks in the ring.
     pub(crate) blocks: usize,
 }
 
@@ -23,18 +21,15 @@ impl RingLayout {
         self.block_len / self.slot_len
     }
 
-    /// Returns the number of slots in the ring.
     pub(crate) const fn slots(&self) -> usize {
         self.slots_per_block() * self.blocks
     }
 
-    /// Returns the number of bytes to map.
     pub(crate) const fn len(&self) -> usize {
         self.block_len * self.blocks
     }
 }
 
-/// The ring, read in order.
 #[derive(Debug)]
 pub(crate) struct PacketRing {
     mapping: Mapping,
@@ -47,7 +42,6 @@ pub(crate) struct PacketRing {
 pub(crate) struct SlotHeader {
     /// `TP_STATUS_*`.
     pub(crate) status: u32,
-    /// Length of the frame.
     pub(crate) len: u32,
     /// Number of its bytes in the slot.
     pub(crate) captured_len: u32,
@@ -77,22 +71,17 @@ impl SlotHeader {
 const ADDRESS_AT: usize = size_of::<libc::tpacket2_hdr>().next_multiple_of(16);
 
 impl PacketRing {
-    /// Creates a ring over a mapping of a socket that was set up with one.
-    ///
-    /// # Panics
-    /// If the mapping has another length than the layout.
+    /// Panics if the mapping has another length than the layout.
     pub(crate) fn new(mapping: Mapping, layout: RingLayout) -> Self {
         assert_eq!(mapping.len(), layout.len(), "the mapping is the ring");
         Self { mapping, layout, next: 0 }
     }
 
-    /// Returns the number of slots in the ring.
     pub(crate) const fn slots(&self) -> usize {
         self.layout.slots()
     }
 
-    /// Passes the next frame, if there is one, to `read`, and returns its slot to the kernel.
-    /// `read` gets the whole slot and may change it.
+    /// Passes the next slot to `read`, which may change it, and returns it to the kernel.
     pub(crate) fn take<R>(&mut self, read: impl FnOnce(SlotHeader, &mut [u8]) -> R) -> Option<R> {
         let per_block = self.layout.slots_per_block();
         let at = self.next / per_block * self.layout.block_len

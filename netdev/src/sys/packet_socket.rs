@@ -7,13 +7,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use crate::sys::mapping::Mapping;
 use crate::sys::packet_ring::{PacketRing, RingLayout};
 
-/// One instruction of a classic BPF program.
 pub(crate) type FilterInstruction = libc::sock_filter;
 
-/// Opens a packet socket that receives nothing until it is bound.
-///
-/// # Errors
-/// `EPERM` without `CAP_NET_RAW`, `EAFNOSUPPORT` if the kernel has no packet sockets.
+/// Opens a packet socket that receives nothing until it is bound: `EPERM` without `CAP_NET_RAW`,
+/// `EAFNOSUPPORT` if the kernel has no packet sockets.
 pub(crate) fn open() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: takes no pointer.
@@ -25,7 +22,6 @@ pub(crate) fn open() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Sets an option.
 fn set<T>(fd: BorrowedFd<'_>, level: i32, name: i32, value: &T) -> io::Result<()> {
     let len = libc::socklen_t::try_from(size_of::<T>()).expect("options are small");
     let value = std::ptr::from_ref(value).cast();
@@ -45,9 +41,6 @@ fn read_int(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i32> {
 }
 
 /// Returns the number of frames that found no room since the last call.
-///
-/// # Errors
-/// The kernel's error.
 pub(crate) fn drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
     let mut value = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
     let mut len = libc::socklen_t::try_from(size_of_val(&value)).expect("eight");
@@ -58,15 +51,11 @@ pub(crate) fn drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value.tp_drops) }
 }
 
-/// Sets an option of packet sockets that is an int: `PACKET_VERSION`, `PACKET_VNET_HDR` and so on.
-///
-/// # Errors
-/// The kernel's error; `ENOPROTOOPT` if it is too old for the option.
+/// `PACKET_VERSION`, `PACKET_VNET_HDR` and so on; `ENOPROTOOPT` if the kernel is too old.
 pub(crate) fn set_option(fd: BorrowedFd<'_>, name: PacketOption, value: i32) -> io::Result<()> {
     set(fd, libc::SOL_PACKET, name.0, &value)
 }
 
-/// Option of packet sockets with an int value.
 #[derive(Clone, Copy)]
 pub(crate) struct PacketOption(i32);
 
@@ -79,10 +68,7 @@ impl PacketOption {
     const FANOUT: Self = Self(libc::PACKET_FANOUT);
 }
 
-/// Gives the socket a receive ring.
-///
-/// # Errors
-/// `ENOMEM` if there is no memory for it, `EINVAL` for a bad layout.
+/// `ENOMEM` if there is no memory for the ring, `EINVAL` for a bad layout.
 pub(crate) fn receive_ring(fd: BorrowedFd<'_>, layout: RingLayout) -> io::Result<PacketRing> {
     let number =
         |value: usize| u32::try_from(value).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL));
@@ -98,9 +84,6 @@ pub(crate) fn receive_ring(fd: BorrowedFd<'_>, layout: RingLayout) -> io::Result
     Ok(PacketRing::new(Mapping::of(fd, 0, layout.len())?, layout))
 }
 
-/// Binds the socket to one interface, for receiving and sending.
-///
-/// # Errors
 /// `ENODEV` if there is no such interface, `EINVAL` if the socket is in a fanout group.
 pub(crate) fn bind(fd: BorrowedFd<'_>, interface_index: u32) -> io::Result<()> {
     // SAFETY: a C struct of integers, for which all zeroes are valid.
@@ -118,7 +101,6 @@ fn signed(interface_index: u32) -> io::Result<i32> {
     i32::try_from(interface_index).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))
 }
 
-/// Additional frames that an interface receives while the socket is open.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Membership {
     /// Every frame on the wire.
@@ -128,9 +110,6 @@ pub(crate) enum Membership {
 }
 
 /// Makes the interface receive more than it would for the kernel alone.
-///
-/// # Errors
-/// The kernel's error.
 pub(crate) fn join(
     fd: BorrowedFd<'_>,
     interface_index: u32,
@@ -149,10 +128,7 @@ pub(crate) fn join(
     set(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
 }
 
-/// Passes only the frames for which the program returns non-zero.
-///
-/// # Errors
-/// `EINVAL` if the kernel's checker refuses the program.
+/// Passes only frames for which the program returns non-zero; `EINVAL` if the kernel refuses it.
 pub(crate) fn attach_filter(fd: BorrowedFd<'_>, program: &[FilterInstruction]) -> io::Result<()> {
     let len =
         u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
@@ -161,14 +137,10 @@ pub(crate) fn attach_filter(fd: BorrowedFd<'_>, program: &[FilterInstruction]) -
     set(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
 }
 
-/// Group of sockets that share the frames of an interface.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FanoutGroup(u16);
 
 /// Creates a new group with the socket in it, which distributes frames by a hash of their flow.
-///
-/// # Errors
-/// The kernel's error.
 pub(crate) fn fanout_first(fd: BorrowedFd<'_>) -> io::Result<FanoutGroup> {
     let kind = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_UNIQUEID;
     let value = i32::try_from(kind << 16).expect("15 bits");
@@ -177,17 +149,12 @@ pub(crate) fn fanout_first(fd: BorrowedFd<'_>) -> io::Result<FanoutGroup> {
     Ok(FanoutGroup(u16::from_le_bytes([a, b])))
 }
 
-/// Adds the socket to a group.
-///
-/// # Errors
-/// The kernel's error.
 pub(crate) fn fanout_join(fd: BorrowedFd<'_>, group: FanoutGroup) -> io::Result<()> {
     let kind = i32::try_from(libc::PACKET_FANOUT_HASH).expect("small");
     set_option(fd, PacketOption::FANOUT, (kind << 16) | i32::from(group.0))
 }
 
-/// Sets the limit of waiting frames in each direction, in bytes, as far as the process may; the
-/// kernel has a minimum for each. For sockets of any family.
+/// Sets the limit of waiting frames in each direction, in bytes, for sockets of any family.
 pub(crate) fn set_buffers(fd: BorrowedFd<'_>, send_len: i32, receive_len: i32) {
     for (force, plain, value) in [
         (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, send_len),

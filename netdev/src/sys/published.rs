@@ -8,11 +8,8 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use crate::sys::shared_mapping::SharedMapping;
 
 /// Creates a memory file of `len` bytes, zeroed and allocated, and maps it. A process that gets the
-/// descriptor can map the file read-only. It cannot write the file by any call, nor remove pages.
-///
-/// # Errors
-/// The errors of `memfd_create(2)`, `fallocate(2)`, `mmap(2)` and `fcntl(2)`;
-/// [`io::ErrorKind::InvalidInput`] if `len` is 0; [`io::ErrorKind::Unsupported`] before Linux 5.1.
+/// descriptor can only map it read-only: it cannot write the file, nor remove pages. Fails with
+/// [`io::ErrorKind::InvalidInput`] if `len` is 0, [`io::ErrorKind::Unsupported`] before Linux 5.1.
 pub(crate) fn memory(name: &CStr, len: usize) -> io::Result<(OwnedFd, SharedMapping)> {
     let size = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
     if len == 0 {
@@ -35,9 +32,7 @@ pub(crate) fn memory(name: &CStr, len: usize) -> io::Result<(OwnedFd, SharedMapp
     let mapping = SharedMapping::of(file.as_fd(), len)?;
     let start = mapping.as_ptr().cast();
     // A forked child with this mapping could write the memory that peers read and that remote
-    // Writes go to. So the child does not get the mapping, as with memory registered at RDMA
-    // hardware (`ibv_fork_init`). Unlike for the rings of a device, a failure of this call is an
-    // error.
+    // Writes go to (as `ibv_fork_init`). Unlike for the rings of a device, a failure is an error.
     //
     // SAFETY: the range is that of the mapping; the advice changes nothing in this process.
     if unsafe { libc::madvise(start, len, libc::MADV_DONTFORK) } != 0 {
@@ -63,14 +58,12 @@ pub(crate) fn memory(name: &CStr, len: usize) -> io::Result<(OwnedFd, SharedMapp
     Ok((file, mapping))
 }
 
-/// Writes to each page.
 fn touch(mapping: &SharedMapping, len: usize) {
     for at in (0..len).step_by(PAGE_LEN_MIN) {
         mapping.copy_in(at, &[0]);
     }
 }
 
-/// Smallest page of any machine, in bytes.
 const PAGE_LEN_MIN: usize = 4096;
 
 #[cfg(test)]
@@ -81,8 +74,7 @@ pub(crate) mod tests {
     use crate::SharedSlice;
     use crate::sys::copy::copy_in;
 
-    /// Returns a fragment of published memory from `at` on. The memory must live as long as the
-    /// fragment.
+    /// The memory must live as long as the fragment.
     pub(crate) fn fragment<'a>(
         start: *mut u8,
         whole: usize,
@@ -96,7 +88,6 @@ pub(crate) mod tests {
         unsafe { SharedSlice::from_raw_parts(from, len) }
     }
 
-    /// Writes published memory from `at` on.
     pub(crate) fn fill(start: *mut u8, whole: usize, at: usize, octets: &[u8]) {
         assert!(at <= whole && octets.len() <= whole - at);
         // SAFETY: inside the memory, as just checked.

@@ -10,8 +10,7 @@ use crate::SharedSlice;
 use crate::sys::copy::copy_out;
 use crate::sys::shared_mapping::{cannot_shrink, cannot_write, has_huge_pages};
 
-/// Memory file of another process, mapped whole. That process may write it at any time; this
-/// process cannot.
+/// Memory file of another process, mapped whole. That process may write it at any time.
 #[derive(Debug)]
 pub(crate) struct ReadMapping {
     start: NonNull<u8>,
@@ -26,8 +25,7 @@ unsafe impl Sync for ReadMapping {}
 /// Reasons why memory of a peer is not mapped.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
-    /// The file's length differs from the announced one. Bytes behind the end of a file cannot be
-    /// accessed.
+    /// Bytes behind the end of a file cannot be accessed.
     #[error("memory of another length than announced")]
     Length,
     /// The file could be shortened, or its pages removed: an access would fault (SIGBUS).
@@ -39,16 +37,12 @@ pub(crate) enum ReadError {
     /// Missing pages would be allocated by a read, and charged to this process.
     #[error("memory with missing pages")]
     Holes,
-    /// Error of the system.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
 impl ReadMapping {
     /// Maps a file of `len` bytes that no process can shorten, and that has all its pages.
-    ///
-    /// # Errors
-    /// [`ReadError`].
     pub(crate) fn of(file: BorrowedFd<'_>, len: usize) -> Result<Self, ReadError> {
         let fd = file.as_raw_fd();
         // A page of a writable file could be removed, and a read here would allocate it.
@@ -83,12 +77,10 @@ impl ReadMapping {
         Ok(Self { start, len })
     }
 
-    /// Returns the number of mapped bytes.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns the address at an offset, after a check that `len` bytes follow it.
     #[inline]
     fn at(&self, at: usize, len: usize) -> *const u8 {
         let inside = at <= self.len && len <= self.len - at;
@@ -98,9 +90,7 @@ impl ReadMapping {
     }
 
     /// Returns the 32-bit word at an offset. Later reads see what its writer stored before it.
-    ///
-    /// # Panics
-    /// If it is outside the mapping or not aligned.
+    /// Panics if it is outside the mapping or not aligned.
     #[inline]
     pub(crate) fn word(&self, at: usize) -> u32 {
         assert_eq!(at % size_of::<u32>(), 0, "a word is aligned");
@@ -116,10 +106,7 @@ impl ReadMapping {
         value
     }
 
-    /// Copies bytes from an offset.
-    ///
-    /// # Panics
-    /// If there are fewer bytes than `octets` has.
+    /// Panics if there are fewer bytes than `octets` has.
     #[inline]
     pub(crate) fn copy_out(&self, at: usize, octets: &mut [u8]) {
         let from = self.at(at, octets.len());
@@ -129,8 +116,7 @@ impl ReadMapping {
         unsafe { copy_out(from, octets) };
     }
 
-    /// Returns the `len` bytes from an offset on, in place. `None` if they are outside of the
-    /// mapping.
+    /// `None` if the bytes are outside of the mapping.
     #[inline]
     pub(crate) fn slice(&self, at: usize, len: usize) -> Option<SharedSlice<'_>> {
         if at > self.len || len > self.len - at {

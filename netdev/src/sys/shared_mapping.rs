@@ -13,7 +13,6 @@ use crate::sys::copy::{copy_across, copy_in, copy_out};
 use crate::sys::descriptor::seals;
 use crate::sys::digester::Digester;
 
-/// Length of a cache line, in bytes.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const CACHE_LINE: usize = 64;
 
@@ -32,20 +31,14 @@ unsafe impl Send for SharedMapping {}
 unsafe impl Sync for SharedMapping {}
 
 impl SharedMapping {
-    /// Maps the first `len` bytes of a file.
-    ///
-    /// # Errors
-    /// The errors of `fstat(2)` and `mmap(2)`; [`io::ErrorKind::InvalidInput`] if the file is
-    /// shorter, since bytes behind its end cannot be accessed.
+    /// Maps the first `len` bytes of a file. Fails with [`io::ErrorKind::InvalidInput`] if the file
+    /// is shorter, since bytes behind its end cannot be accessed.
     pub(crate) fn of(file: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
         Ok(Self::part(file, 0, len)?.0)
     }
 
-    /// Maps `len` bytes from `offset` on, and the bytes before them in their page. Returns also the
-    /// number of these bytes.
-    ///
-    /// # Errors
-    /// As [`of`](Self::of).
+    /// Maps `len` bytes from `offset` on, and the bytes before them in their page, whose number it
+    /// returns.
     pub(crate) fn part(
         file: BorrowedFd<'_>,
         offset: usize,
@@ -85,7 +78,6 @@ impl SharedMapping {
         Ok((Self { start, len, mapped_len }, at))
     }
 
-    /// Returns the address at an offset, after a check that `len` bytes follow it.
     #[inline]
     fn at(&self, at: usize, len: usize) -> *mut u8 {
         let inside = at <= self.len && len <= self.len - at;
@@ -94,10 +86,7 @@ impl SharedMapping {
         unsafe { self.start.as_ptr().add(at) }
     }
 
-    /// Returns the 16-bit word at an offset.
-    ///
-    /// # Panics
-    /// If it is outside the mapping or not aligned.
+    /// Panics if the word is outside the mapping or not aligned.
     #[inline]
     pub(crate) fn half_word(&self, at: usize) -> &AtomicU16 {
         assert_eq!(at % size_of::<u16>(), 0, "a word is aligned");
@@ -107,10 +96,7 @@ impl SharedMapping {
         unsafe { AtomicU16::from_ptr(word) }
     }
 
-    /// Returns the 32-bit word at an offset.
-    ///
-    /// # Panics
-    /// If it is outside the mapping or not aligned.
+    /// Panics if the word is outside the mapping or not aligned.
     #[inline]
     pub(crate) fn word(&self, at: usize) -> &AtomicU32 {
         assert_eq!(at % size_of::<u32>(), 0, "a word is aligned");
@@ -120,25 +106,19 @@ impl SharedMapping {
         unsafe { AtomicU32::from_ptr(word) }
     }
 
-    /// Returns the address of the first byte.
     pub(crate) const fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    /// Returns the length of the address space taken, in bytes.
     pub(crate) const fn mapped_len(&self) -> usize {
         self.mapped_len
     }
 
-    /// Returns the number of mapped bytes.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Copies `octets` to an offset.
-    ///
-    /// # Panics
-    /// If they do not fit.
+    /// Panics if they do not fit.
     #[inline]
     pub(crate) fn copy_in(&self, at: usize, octets: &[u8]) {
         let to = self.at(at, octets.len());
@@ -148,10 +128,7 @@ impl SharedMapping {
         unsafe { copy_in(octets, to) };
     }
 
-    /// Copies bytes from an offset.
-    ///
-    /// # Panics
-    /// If there are fewer bytes than `octets` has.
+    /// Panics if there are fewer bytes than `octets` has.
     #[inline]
     pub(crate) fn copy_out(&self, at: usize, octets: &mut [u8]) {
         let from = self.at(at, octets.len());
@@ -161,10 +138,7 @@ impl SharedMapping {
         unsafe { copy_out(from, octets) };
     }
 
-    /// Returns the `len` bytes from an offset on, in place.
-    ///
-    /// # Panics
-    /// If they are not inside the mapping.
+    /// Panics if the bytes are not inside the mapping.
     #[inline]
     pub(crate) fn slice(&self, at: usize, len: usize) -> SharedSlice<'_> {
         let from = self.at(at, len);
@@ -173,10 +147,7 @@ impl SharedMapping {
         unsafe { SharedSlice::from_raw_parts(from, len) }
     }
 
-    /// Copies the bytes of a fragment to an offset.
-    ///
-    /// # Panics
-    /// If they do not fit.
+    /// Panics if they do not fit.
     #[inline]
     pub(crate) fn copy_from(&self, at: usize, fragment: SharedSlice<'_>) {
         let to = self.at(at, fragment.len());
@@ -185,11 +156,7 @@ impl SharedMapping {
         unsafe { copy_across(fragment.as_ptr(), to, fragment.len()) };
     }
 
-    /// Prefetches `len` bytes from an offset on, which will be written soon: the processor fetches
-    /// their lines from other cores.
-    ///
-    /// # Panics
-    /// If they are not inside the mapping.
+    /// Fetches lines that will be written soon from other cores. Panics outside the mapping.
     #[inline]
     pub(crate) fn prefetch_to_write(&self, at: usize, len: usize) {
         let first = self.at(at, len);
@@ -211,10 +178,8 @@ impl SharedMapping {
         let _others_are_not_told = first;
     }
 
-    /// Copies the bytes of a fragment to an offset, and adds them to a digest's register.
-    ///
-    /// # Panics
-    /// If they do not fit.
+    /// Copies a fragment to an offset and adds it to a digest's register. Panics if it does not
+    /// fit.
     #[inline]
     pub(crate) fn copy_and_digest(
         &self,
@@ -238,16 +203,11 @@ impl Drop for SharedMapping {
     }
 }
 
-/// Creates a memory file of `len` bytes, all zero, that no process with its descriptor can shorten
-/// or extend.
-///
-/// # Errors
-/// The errors of `memfd_create(2)`, `ftruncate(2)` and `fcntl(2)`.
+/// Creates a zeroed memory file that no process with its descriptor can shorten or extend.
 pub(crate) fn sealed_memory(name: &CStr, len: usize) -> io::Result<OwnedFd> {
     sealed_memory_of(name, len, 0)
 }
 
-/// Creates sealed memory of huge pages, which need not be free.
 #[cfg(test)]
 pub(crate) fn sealed_huge_memory(name: &CStr, len: usize) -> io::Result<OwnedFd> {
     sealed_memory_of(name, len, libc::MFD_HUGETLB)
@@ -285,8 +245,7 @@ pub(crate) fn cannot_write(file: BorrowedFd<'_>) -> bool {
     has_seal(file, libc::F_SEAL_WRITE | libc::F_SEAL_FUTURE_WRITE)
 }
 
-/// Returns true if a file has one of these seals. Only memory files (tmpfs, hugetlbfs) have seals,
-/// so this never waits for a file system that another process serves.
+/// Only memory files (tmpfs, hugetlbfs) have seals: this never waits for a process's file system.
 fn has_seal(file: BorrowedFd<'_>, any_of: libc::c_int) -> bool {
     seals(file).is_some_and(|seals| seals & any_of != 0)
 }

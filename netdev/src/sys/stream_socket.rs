@@ -1,5 +1,4 @@
-//! Calls on a connected stream socket of the kernel beyond the ordinary ones: sending memory that
-//! may change, and the state of its TCP.
+//! Calls on a connected stream socket: sending memory that may change, and the state of its TCP.
 #![allow(unsafe_code, reason = "hands memory that may change to the kernel; it is never a slice")]
 
 use std::io;
@@ -41,18 +40,13 @@ pub fn send_fragments(socket: BorrowedFd<'_>, fragments: &[SharedSlice<'_>]) -> 
 pub enum Delivery {
     /// The peer has acknowledged all of them.
     Done,
-    /// The peer's window is closed, and it has answered the last probe (RFC 9293 MUST-37: keep the
-    /// connection to such a peer).
+    /// The peer's window is closed, and it has answered the last probe (RFC 9293 MUST-37).
     Answered,
     /// An acknowledgment is awaited; the time since the last one.
     Awaited(Duration),
 }
 
-/// Returns the number of bytes written to a socket of the kernel's TCP that the peer has not
-/// acknowledged, counting the FIN.
-///
-/// # Errors
-/// The errors of `ioctl(2)`.
+/// Returns the number of bytes, with the FIN, written to the kernel's TCP but not acknowledged.
 pub fn undelivered(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let mut octets: libc::c_int = 0;
     // SAFETY: SIOCOUTQ (TIOCOUTQ) writes one int to the given address, which is that of a live one.
@@ -64,13 +58,8 @@ pub fn undelivered(socket: BorrowedFd<'_>) -> io::Result<u64> {
     }
 }
 
-/// Asks the kernel's TCP for the state of the written bytes.
-///
-/// The kernel's own limit, `TCP_USER_TIMEOUT`, is no replacement: it also ends connections whose
-/// peer answers every window probe.
-///
-/// # Errors
-/// The errors of `ioctl(2)` and `getsockopt(2)`.
+/// Asks the kernel's TCP for the state of the written bytes. `TCP_USER_TIMEOUT` is no replacement:
+/// it also ends connections whose peer answers every window probe.
 pub fn delivery(socket: BorrowedFd<'_>) -> io::Result<Delivery> {
     if undelivered(socket)? == 0 {
         return Ok(Delivery::Done);
@@ -101,9 +90,6 @@ pub fn delivery(socket: BorrowedFd<'_>) -> io::Result<Delivery> {
 
 /// Sets the number of the kernel's SYN retransmissions. With more than the default the caller must
 /// limit the time itself.
-///
-/// # Errors
-/// The errors of `setsockopt(2)`.
 pub fn set_syn_retries(socket: BorrowedFd<'_>, retries: u8) -> io::Result<()> {
     let retries = libc::c_int::from(retries);
     let len = libc::socklen_t::try_from(size_of_val(&retries)).expect("a few bytes");
@@ -121,9 +107,6 @@ pub fn set_syn_retries(socket: BorrowedFd<'_>, retries: u8) -> io::Result<()> {
 }
 
 /// Returns the number of the kernel's SYN retransmissions.
-///
-/// # Errors
-/// The errors of `getsockopt(2)`.
 pub fn syn_retries(socket: BorrowedFd<'_>) -> io::Result<u8> {
     let mut retries: libc::c_int = 0;
     let mut len = libc::socklen_t::try_from(size_of_val(&retries)).expect("a few bytes");

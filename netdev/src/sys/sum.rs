@@ -1,25 +1,21 @@
-//! The internet checksum's sum over bytes that may change meanwhile.
-//!
-//! If a stack must compute checksums itself, this is the third pass over each payload byte after
-//! CRC and copy, so it uses vectors. Loads are in assembly, for the reason given in
-//! [`copy`](super::copy).
+//! The internet checksum's sum over bytes that may change meanwhile: the third pass over each
+//! payload byte after CRC and copy, so it uses vectors. Loads are in assembly, for the reason given
+//! in [`copy`](super::copy).
 #![allow(unsafe_code, reason = "reads memory that may change under it")]
 
 use super::copy::copy_out;
 
-/// Bytes per iteration of the vector loops.
 const BLOCK_LEN: usize = 64;
 /// Blocks that 32-bit lanes can sum without overflow: each adds two 16-bit words to a lane.
 const BLOCKS_MAX: usize = 1 << 14;
 
-/// Returns the ones' complement sum of `len` bytes as big-endian 16-bit words, an odd last byte
-/// padded with zero; folded, not inverted (RFC 1071).
-///
+/// Ones' complement sum of `len` bytes as big-endian 16-bit words, an odd last byte padded with
+/// zero; folded, not inverted (RFC 1071).
 /// # Safety
 /// `ptr` must be readable for `len` bytes. Others may write them meanwhile.
 pub(crate) unsafe fn ones_complement_sum(ptr: *const u8, len: usize) -> u16 {
-    // RFC 1071 §2 (B): the sum is independent of byte order, except for the order of its own bytes.
-    // So words are added in the machine's order, and the result is swapped at the end.
+    // RFC 1071 §2 (B): the sum is independent of byte order, except for its own bytes. So words are
+    // added in the machine's order, and the result is swapped at the end.
     let mut sum = 0u64;
     let blocks = len / BLOCK_LEN;
     let mut done = 0;
@@ -54,8 +50,7 @@ fn fold(sum: u64) -> u16 {
     u16::try_from(sum).expect("folded to 16 bits")
 }
 
-/// Returns the sum of the 16-bit words of whole blocks, in the machine's byte order.
-///
+/// In the machine's byte order.
 /// # Safety
 /// `ptr` must be readable for `blocks` blocks.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -69,8 +64,6 @@ unsafe fn sum_blocks(ptr: *const u8, blocks: usize) -> u64 {
     }
 }
 
-/// Version for other processors.
-///
 /// # Safety
 /// `ptr` must be readable for `blocks` blocks.
 #[cfg(any(not(target_arch = "x86_64"), miri))]
@@ -79,8 +72,6 @@ unsafe fn sum_blocks(ptr: *const u8, blocks: usize) -> u64 {
     unsafe { sum_blocks_through_copy(ptr, blocks) }
 }
 
-/// Version for any processor: reads each block through a copy.
-///
 /// # Safety
 /// `ptr` must be readable for `blocks` blocks.
 unsafe fn sum_blocks_through_copy(ptr: *const u8, blocks: usize) -> u64 {
@@ -132,8 +123,7 @@ unsafe fn sum_blocks_avx2(ptr: *const u8, blocks: usize) -> u64 {
             ptr = inout(reg) ptr => _,
             blocks = inout(reg) blocks => _,
             lanes = in(reg) lanes.as_mut_ptr(),
-            // VZEROUPPER clears the upper half of all sixteen registers, not only of the named
-            // ones.
+            // VZEROUPPER clears the upper half of all sixteen registers.
             out("ymm0") _, out("ymm1") _, out("ymm2") _, out("ymm3") _,
             out("ymm4") _, out("ymm5") _, out("ymm6") _, out("ymm7") _,
             out("ymm8") _, out("ymm9") _, out("ymm10") _, out("ymm11") _,

@@ -17,20 +17,14 @@ pub(crate) const VNET_HEADER: u16 = 0x4000;
 /// `IFF_MULTI_QUEUE`: several descriptors, each a queue.
 pub(crate) const MULTI_QUEUE: u16 = 0x0100;
 
-/// Attaches the descriptor to the TAP or TUN interface `name`, and creates it if it does not exist.
-///
-/// # Errors
-/// `EPERM` without the right, `EBUSY` if the interface has no free queue, `EINVAL` if it is of
-/// another kind.
+/// Attaches the descriptor to the TAP or TUN interface `name`, or creates it. `EPERM` without the
+/// right, `EBUSY` if the interface has no free queue, `EINVAL` if it is of another kind.
 pub(crate) fn attach(fd: BorrowedFd<'_>, name: Name, flags: u16) -> io::Result<()> {
     run(fd, Operation::TUN_ATTACH, &mut Request::new(name).with_short(flags))
 }
 
-/// Returns the name of the interface that the descriptor is attached to, and the flags it is used
-/// with.
-///
-/// # Errors
-/// `EBADFD` if the interface is deleted.
+/// Returns the interface that the descriptor is attached to, and the flags; `EBADFD` if it is
+/// deleted.
 pub(crate) fn attached(fd: BorrowedFd<'_>) -> io::Result<(Name, u16)> {
     let any = "tap".parse().expect("a good name");
     let mut request = Request::new(any);
@@ -38,11 +32,8 @@ pub(crate) fn attached(fd: BorrowedFd<'_>) -> io::Result<(Name, u16)> {
     Ok((request.name(), request.short()))
 }
 
-/// Enables or disables received frames with partial checksums, and uncut TCP super-frames. An
-/// interface keeps the setting of its last user.
-///
-/// # Errors
-/// `EINVAL` if the kernel is too old for one of them.
+/// Received frames with partial checksums, and uncut TCP super-frames. An interface keeps the
+/// setting of its last user. `EINVAL` if the kernel is too old.
 pub(crate) fn set_offload(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     let all = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
     let offloads = if on { all } else { 0 };
@@ -51,10 +42,7 @@ pub(crate) fn set_offload(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Sets the length of the `virtio_net_hdr` in front of every frame.
-///
-/// # Errors
-/// `EINVAL` if the kernel does not know a header of that length.
+/// `EINVAL` if the kernel does not know a `virtio_net_hdr` of that length.
 pub(crate) fn set_vnet_header_len(fd: BorrowedFd<'_>, len: usize) -> io::Result<()> {
     let len = i32::try_from(len).map_err(io::Error::other)?;
     // SAFETY: `fd` is open, and TUNSETVNETHDRSZ reads an int at the address.
@@ -62,11 +50,8 @@ pub(crate) fn set_vnet_header_len(fd: BorrowedFd<'_>, len: usize) -> io::Result<
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Sets the carrier of the interface.
-///
-/// # Errors
-/// `EBADFD` if the interface is deleted, `EINVAL` if the kernel is too old (before 4.20) or the
-/// interface is not set up.
+/// `EBADFD` if the interface is deleted, `EINVAL` if it is not set up or the kernel is older than
+/// 4.20.
 pub(crate) fn set_carrier(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     let on = i32::from(on);
     // SAFETY: `fd` is open, and TUNSETCARRIER reads an int at the address.

@@ -1,8 +1,7 @@
-//! Packet memory and the four rings of one AF_XDP queue, with the ownership of chunks.
-//!
-//! The first chunks receive, the rest transmit. The kernel owns a chunk from when it is put into
-//! the fill or transmit ring until it returns through the receive or completion ring. A returned
-//! chunk that the kernel did not own, or that is out of range, is ignored and counted.
+//! Packet memory and the four rings of one AF_XDP queue. The first chunks receive, the rest
+//! transmit. The kernel owns a chunk from the fill or transmit ring until it returns through the
+//! receive or completion ring. A returned chunk that the kernel did not own, or that is out of
+//! range, is ignored and counted.
 #![expect(unsafe_code, reason = "chunks are memory that the kernel and this process use in turns")]
 
 use std::io;
@@ -19,7 +18,6 @@ pub(crate) const HEADROOM_LEN: usize = 256;
 /// Limit of frames in flight in copy mode, in bytes, with the kernel's own overhead.
 const SEND_BUFFER_LEN: i32 = 16 << 20;
 
-/// Number and length of the chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueLayout {
     /// Bytes of a chunk, 2048 or 4096.
@@ -30,7 +28,6 @@ pub(crate) struct QueueLayout {
     pub(crate) transmit: u32,
 }
 
-/// One queue: a socket, its memory and its rings.
 #[derive(Debug)]
 pub(crate) struct XdpQueue {
     rings: Rings,
@@ -38,26 +35,18 @@ pub(crate) struct XdpQueue {
     socket: OwnedFd,
     memory: Mapping,
     layout: QueueLayout,
-    /// For each chunk, true if the kernel owns it.
     with_kernel: Box<[bool]>,
-    /// Transmit chunks that are not in flight.
     idle: Vec<u32>,
-    /// True if the transmit ring has entries that are not published to the kernel.
     staged: bool,
-    /// Invalid entries of the kernel.
     bad_entries: u64,
 }
 
 impl XdpQueue {
     /// Creates a socket with its memory and rings, not bound yet. The kernel owns all receiving
     /// chunks.
-    ///
-    /// # Errors
-    /// The kernel's error.
     pub(crate) fn new(layout: QueueLayout) -> io::Result<Self> {
         let socket = xdp_socket::open()?;
-        // In copy mode frames in flight count against the socket's buffer, whose usual limit is 208
-        // KiB.
+        // In copy mode frames in flight count against the socket's buffer, usually 208 KiB.
         packet_socket::set_buffers(socket.as_fd(), SEND_BUFFER_LEN, 0);
         let QueueLayout { chunk_len, receive, transmit } = layout;
         let chunks = receive + transmit;
@@ -80,20 +69,14 @@ impl XdpQueue {
         })
     }
 
-    /// Binds the socket to a queue of an interface.
-    ///
-    /// # Errors
-    /// The kernel's error.
     pub(crate) fn bind(&self, interface_index: u32, queue: u32, zero_copy: bool) -> io::Result<()> {
         xdp_socket::bind(self.socket.as_fd(), interface_index, queue, zero_copy)
     }
 
-    /// Returns the number of invalid entries of the kernel.
     pub(crate) const fn bad_entries(&self) -> u64 {
         self.bad_entries
     }
 
-    /// Hands at most `burst` received frames to `sink`, and returns their chunks to the kernel.
     pub(crate) fn receive(&mut self, burst: usize, sink: &mut dyn FnMut(&[u8])) -> usize {
         let waiting = length(self.rings.receive.waiting()).min(burst);
         let mut count = 0;
@@ -108,9 +91,8 @@ impl XdpQueue {
             // below. Receiving chunks are never borrowed mutably.
             sink(unsafe { self.memory.octets(at, length(descriptor.len)) });
             count += 1;
-            // The fill ring has an entry for each receiving chunk, and the kernel has read that of
-            // this one. The kernel publishes frames first and the entries that it has read
-            // afterwards, so the ring may look full for a moment.
+            // The kernel publishes frames first and the fill ring's entries that it has read
+            // afterwards: the ring, with an entry for each chunk, may look full for a moment.
             self.rings.fill.put_address(u64::from(chunk) * u64::from(self.layout.chunk_len));
         }
         if waiting > 0 {
@@ -124,7 +106,6 @@ impl XdpQueue {
         count
     }
 
-    /// Returns the receiving chunk of a descriptor, and its offset in memory.
     fn received(&self, Descriptor { at, len }: Descriptor) -> Option<(u32, usize)> {
         let chunk_len = u64::from(self.layout.chunk_len);
         let chunk = u32::try_from(at / chunk_len).ok()?;
@@ -153,15 +134,15 @@ impl XdpQueue {
         self.idle.len().min(length(self.rings.transmit.room()))
     }
 
-    /// Returns the number of frames that [`transmit`](Self::transmit) certainly takes now; 0 only
-    /// if it takes none.
+    /// Number of frames that [`transmit`](Self::transmit) certainly takes now; 0 only if it takes
+    /// none.
     pub(crate) fn room_at_least(&self) -> usize {
         // The transmit ring has an entry for each chunk, which is free before the chunk returns.
         self.idle.len().saturating_add(length(self.rings.completion.unclaimed()))
     }
 
-    /// Takes a frame of `len` bytes that `write` puts into a chunk. Returns false if no chunk is
-    /// free or the frame is too long. [`flush`](Self::flush) sends it.
+    /// Takes a frame that `write` puts into a chunk; [`flush`](Self::flush) sends it. Returns false
+    /// if no chunk is free or the frame is too long.
     pub(crate) fn transmit(&mut self, len: usize, write: impl FnOnce(&mut [u8])) -> bool {
         let Some(frame_len) = u32::try_from(len).ok().filter(|&len| len <= self.layout.chunk_len)
         else {
@@ -182,16 +163,12 @@ impl XdpQueue {
         true
     }
 
-    /// Returns true if the transmit ring has frames for which the kernel must be woken again.
     pub(crate) fn has_unsent(&self) -> bool {
         self.rings.transmit.has_unconsumed() && self.rings.transmit.needs_wakeup()
     }
 
-    /// Makes the kernel send the taken frames. Frames that it does not take now are sent by the
-    /// next call.
-    ///
-    /// # Errors
-    /// `ENETDOWN`, `ENXIO` and others if the interface is down or deleted; congestion is no error.
+    /// Makes the kernel send the taken frames; the next call sends the rest. `ENETDOWN`, `ENXIO`
+    /// and others if the interface is down or deleted; congestion is no error.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         if self.staged {
             self.rings.transmit.publish_put();

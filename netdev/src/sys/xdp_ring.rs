@@ -1,13 +1,10 @@
-//! Ring of AF_XDP: one side puts entries in, the other takes them out.
-//!
-//! Entries are read and written word by word, by atomics, so a kernel that violates the protocol
-//! can cause wrong numbers only.
+//! Ring of AF_XDP: one side puts entries in, the other takes them out, word by word and by atomics:
+//! a kernel that violates the protocol can cause wrong numbers only.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::sys::mapping::Mapping;
 
-/// Offsets of a ring's parts in its mapping.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RingOffsets {
     pub(crate) producer: usize,
@@ -16,8 +13,7 @@ pub(crate) struct RingOffsets {
     pub(crate) entries: usize,
 }
 
-/// One of the four rings. This side is the producer of the fill and transmit rings, and the
-/// consumer of the other two.
+/// This side is the producer of the fill and transmit rings, and the consumer of the other two.
 #[derive(Debug)]
 pub(crate) struct Ring {
     mapping: Mapping,
@@ -26,24 +22,17 @@ pub(crate) struct Ring {
     entry_len: usize,
     /// This side's count, ahead of the shared one until it is published.
     own: u32,
-    /// The other side's count as last seen.
     other: u32,
 }
 
-/// Part of packet memory, as rings name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Descriptor {
-    /// Offset in packet memory.
     pub(crate) at: u64,
-    /// Length in bytes.
     pub(crate) len: u32,
 }
 
 impl Ring {
-    /// Creates an unused ring.
-    ///
-    /// # Panics
-    /// If the number of entries is no power of two.
+    /// Panics if the number of entries is no power of two.
     pub(crate) fn new(
         mapping: Mapping,
         offsets: RingOffsets,
@@ -54,7 +43,6 @@ impl Ring {
         Self { mapping, offsets, entries, entry_len, own: 0, other: 0 }
     }
 
-    /// Writes a word of the mapping, as the other side does.
     #[cfg(test)]
     pub(crate) fn set_word(&self, at: usize, value: u32) {
         self.mapping.word(at).store(value, Release);
@@ -87,7 +75,6 @@ impl Ring {
         producer.wrapping_sub(self.own).min(self.entries)
     }
 
-    /// Returns the offset of the next entry, and advances.
     fn next(&mut self) -> usize {
         let index = usize::try_from(self.own & (self.entries - 1)).expect("32 bits fit");
         self.own = self.own.wrapping_add(1);
@@ -106,13 +93,11 @@ impl Ring {
         u64::from_ne_bytes([a, b, c, d, e, f, g, h])
     }
 
-    /// Puts in an address; requires [`room`](Self::room).
     pub(crate) fn put_address(&mut self, address: u64) {
         let at = self.next();
         self.write_address(at, address);
     }
 
-    /// Puts in a descriptor; requires [`room`](Self::room).
     pub(crate) fn put(&mut self, descriptor: Descriptor) {
         let at = self.next();
         self.write_address(at, descriptor.at);
@@ -120,13 +105,11 @@ impl Ring {
         self.mapping.word(at + 12).store(0, Relaxed);
     }
 
-    /// Takes out an address; requires a [`waiting`](Self::waiting) entry.
     pub(crate) fn take_address(&mut self) -> u64 {
         let at = self.next();
         self.read_address(at)
     }
 
-    /// Takes out a descriptor; requires a [`waiting`](Self::waiting) entry.
     pub(crate) fn take(&mut self) -> Descriptor {
         let at = self.next();
         Descriptor { at: self.read_address(at), len: self.mapping.word(at + 8).load(Relaxed) }
@@ -144,7 +127,6 @@ impl Ring {
         self.mapping.word(self.offsets.consumer).store(self.own, Release);
     }
 
-    /// Returns true if published entries wait for the consumer.
     pub(crate) fn has_unconsumed(&self) -> bool {
         self.unconsumed() != 0
     }

@@ -7,7 +7,6 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use crate::sys::mapping::Mapping;
 use crate::sys::xdp_ring::{Ring, RingOffsets};
 
-/// The four rings of a socket.
 #[derive(Debug)]
 pub(crate) struct Rings {
     pub(crate) fill: Ring,
@@ -16,15 +15,11 @@ pub(crate) struct Rings {
     pub(crate) transmit: Ring,
 }
 
-/// Length of an address in the fill and completion rings, in bytes.
 const ADDRESS_LEN: usize = size_of::<u64>();
-/// Length of a descriptor in the receive and transmit rings, in bytes.
 const DESCRIPTOR_LEN: usize = size_of::<libc::xdp_desc>();
 
-/// Opens a socket, not bound yet.
-///
-/// # Errors
-/// `EPERM` without CAP_NET_RAW, `EAFNOSUPPORT` if the kernel has no AF_XDP.
+/// Opens a socket, not bound yet: `EPERM` without CAP_NET_RAW, `EAFNOSUPPORT` if the kernel has no
+/// AF_XDP.
 pub(crate) fn open() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     // SAFETY: takes no pointer.
@@ -45,10 +40,8 @@ fn set<T>(fd: BorrowedFd<'_>, name: i32, value: &T) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Registers packet memory in chunks. The memory must stay mapped as long as the socket is open.
-///
-/// # Errors
-/// `ENOBUFS` if the process may not lock that much memory.
+/// The memory must stay mapped as long as the socket is open. `ENOBUFS` if the process may not lock
+/// that much memory.
 pub(crate) fn register(fd: BorrowedFd<'_>, memory: &Mapping, chunk_len: u32) -> io::Result<()> {
     let address = memory.as_ptr().expose_provenance();
     let registration = libc::xdp_umem_reg {
@@ -62,11 +55,8 @@ pub(crate) fn register(fd: BorrowedFd<'_>, memory: &Mapping, chunk_len: u32) -> 
     set(fd, libc::XDP_UMEM_REG, &registration)
 }
 
-/// Creates the socket's rings: as many entries in the receive ring as in the fill ring, and as many
-/// in the transmit ring as in the completion ring. Both numbers are powers of two.
-///
-/// # Errors
-/// The kernel's error.
+/// Creates the rings, with powers of two: `receive` entries in the receive and the fill ring,
+/// `transmit` entries in the transmit and the completion ring.
 pub(crate) fn rings(fd: BorrowedFd<'_>, receive: u32, transmit: u32) -> io::Result<Rings> {
     set(fd, libc::XDP_UMEM_FILL_RING, &receive)?;
     set(fd, libc::XDP_UMEM_COMPLETION_RING, &transmit)?;
@@ -116,9 +106,6 @@ fn offsets(fd: BorrowedFd<'_>) -> io::Result<libc::xdp_mmap_offsets> {
     }
 }
 
-/// Binds the socket to a queue of an interface.
-///
-/// # Errors
 /// `EBUSY` if the queue has a socket, `EINVAL` if there is no such queue, `EOPNOTSUPP` and others
 /// if the driver has no zero-copy mode.
 pub(crate) fn bind(
@@ -141,11 +128,8 @@ pub(crate) fn bind(
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Wakes the kernel to send the frames in the transmit ring.
-///
-/// # Errors
-/// `EAGAIN` if it sent only a part; `EBUSY` and `ENOBUFS` if the interface is congested;
-/// `ENETDOWN`, `ENXIO` if it is down or deleted.
+/// Wakes the kernel to send: `EAGAIN` if it sent only a part; `EBUSY` and `ENOBUFS` if the
+/// interface is congested; `ENETDOWN`, `ENXIO` if it is down or deleted.
 pub(crate) fn wake_transmit(fd: BorrowedFd<'_>) -> io::Result<()> {
     let (nothing, flags) = (std::ptr::null(), libc::MSG_DONTWAIT);
     // SAFETY: `fd` is open; no bytes and no address are given.
@@ -153,10 +137,7 @@ pub(crate) fn wake_transmit(fd: BorrowedFd<'_>) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Wakes the driver, since the fill ring has chunks again.
-///
-/// # Errors
-/// As [`wake_transmit`].
+/// The fill ring has chunks again. Errors: as [`wake_transmit`].
 pub(crate) fn wake_receive(fd: BorrowedFd<'_>) -> io::Result<()> {
     let (nowhere, flags) = (std::ptr::null_mut(), libc::MSG_DONTWAIT);
     let no_address = (std::ptr::null_mut(), std::ptr::null_mut());

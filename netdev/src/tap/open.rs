@@ -17,35 +17,31 @@ use crate::sys::tap;
 use crate::tap::{BUFFER_LEN, Tap};
 use crate::{Medium, OpenError};
 
-/// TAP interface to open, and its settings.
-///
-/// An existing interface is used unchanged, except for the settings given here. A missing interface
-/// is created, which needs `CAP_NET_ADMIN`, and exists as long as the device.
+/// TAP interface to open, and its settings. An existing interface is otherwise unchanged. A missing
+/// one is created, which needs `CAP_NET_ADMIN`, and exists as long as the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TapConfig {
     /// Name of the interface.
     pub name: Name,
-    /// Ethernet for a TAP interface, IP for a TUN interface. A TUN interface has no offloads here:
-    /// see [`vnet_header`](Self::vnet_header).
+    /// Ethernet for a TAP interface, IP for a TUN interface, which has no
+    /// [offloads](Self::vnet_header).
     pub medium: Medium,
     /// Largest IP datagram, in bytes. Default of a created interface: 1500.
     pub mtu: Option<usize>,
-    /// True if frames carry a `virtio_net_hdr`: super-frames and partial checksums, in both
-    /// directions. For TAP interfaces only.
+    /// True if frames carry a `virtio_net_hdr`: super-frames and partial checksums. Only TAP
+    /// interfaces.
     pub vnet_header: bool,
     /// State of the interface. Default of a created interface: up.
     pub up: Option<bool>,
-    /// Ethernet address of the *kernel's* end of the interface. It must differ from that of the
-    /// stack above this device.
+    /// Ethernet address of the *kernel's* end, which must differ from that of the stack above.
     pub mac: Option<[u8; 6]>,
-    /// Most frames that wait to be received (`txqueuelen`); further frames are dropped. Default of
-    /// a created interface: [`QUEUE_FRAMES`].
+    /// Most frames that wait to be received (`txqueuelen`). A created interface has
+    /// [`QUEUE_FRAMES`].
     pub queue_frames: Option<usize>,
 }
 
 impl TapConfig {
-    /// Settings for an existing interface unchanged, or a new one with MTU 1500, set up, with plain
-    /// frames.
+    /// Settings for an interface unchanged, or a new one with MTU 1500, set up, with plain frames.
     #[must_use]
     pub const fn new(name: Name) -> Self {
         Self {
@@ -60,9 +56,8 @@ impl TapConfig {
     }
 }
 
-/// Frames that wait to be received on a created interface: a TCP window of several MiB in frames of
-/// 1500 bytes, so that a receiver that loses the processor for a time slice loses no frames. The
-/// driver's default of 500 frames is 0.7 MiB.
+/// Frames that wait to be received on a created interface: a TCP window of several MiB, so that a
+/// receiver that loses the processor loses no frames. The driver's 500 frames are 0.7 MiB.
 pub const QUEUE_FRAMES: usize = 4096;
 
 /// MTUs that the driver accepts.
@@ -80,14 +75,12 @@ pub(super) fn check_rights() -> Result<(), OpenError> {
     })
 }
 
-/// Sets the MTU of the loopback interface to its present value: this needs the right, and changes
-/// nothing.
+/// Sets the MTU of the loopback interface to its present value, which needs the right.
 fn may_set_up() -> io::Result<()> {
     let (control, name) = (Control::new()?, "lo".parse().map_err(io::Error::other)?);
     control.set_mtu(name, control.mtu(name)?)
 }
 
-/// Opens `queues` queues of the interface.
 pub(super) fn open(config: &TapConfig, queues: usize) -> Result<Vec<Tap>, OpenError> {
     OpenError::check_range("number of TAP queues", queues, QUEUES)?;
     if let Some(mtu) = config.mtu {
@@ -138,7 +131,6 @@ fn open_tun() -> Result<File, OpenError> {
     })
 }
 
-/// Attaches the first queue. Returns the flags that worked.
 fn attach_first(
     config: &TapConfig,
     control: &Control,
@@ -161,7 +153,7 @@ fn attach_first(
     }
 }
 
-/// Returns the command that creates the interface for a user without privileges.
+/// The command that creates the interface for a user without privileges.
 fn making(config: &TapConfig, queues: usize) -> String {
     let (name, kind) = (config.name, kind(config));
     let vnet_header = if config.vnet_header { " vnet_hdr" } else { "" };
@@ -172,7 +164,6 @@ fn making(config: &TapConfig, queues: usize) -> String {
     )
 }
 
-/// Returns the remedy for a process that may not create the interface.
 fn no_right(config: &TapConfig, queues: usize) -> String {
     let making = making(config, queues);
     format!("{}, or have it made for you once: `{making}`", rights::remedy(rights::TAP))
@@ -231,7 +222,6 @@ fn attach_error(
     }
 }
 
-/// Creates the device on an attached descriptor.
 fn tap_on(file: File, name: Name, attach_flags: u16) -> Result<Tap, OpenError> {
     let control = Control::new().map_err(|source| OpenError::Io {
         action: "open a socket for interface requests".to_owned(),

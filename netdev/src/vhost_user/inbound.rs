@@ -9,10 +9,8 @@ use crate::virtqueue::{MemoryTable, Run};
 use crate::{RxFrame, SharedSlice};
 
 /// Hands a frame of `len` bytes, header included, in `runs` to `sink`. Copies go to `stage`, where
-/// the peer cannot change them.
-///
-/// # Panics
-/// If `len` is not the length of the runs, is at most a header, or exceeds `stage`.
+/// the peer cannot change them. Panics if `len` is not the length of the runs, is at most a header,
+/// or exceeds `stage`.
 pub(super) fn hand_over(
     table: &MemoryTable,
     runs: &[Run],

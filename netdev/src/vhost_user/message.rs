@@ -1,12 +1,9 @@
-//! Messages of the vhost-user protocol: parsing and encoding, without state or socket.
-//!
-//! The protocol is QEMU's `docs/interop/vhost-user.rst`; section names below refer to it. A message
-//! is a header of three 32-bit words and a body. Numbers are in the machine's byte order, since
-//! both ends run on the same machine.
+//! Messages of the vhost-user protocol: parsing and encoding, without state or socket. The protocol
+//! is QEMU's `docs/interop/vhost-user.rst`; section names below refer to it. A message is a header
+//! of three 32-bit words and a body, in the machine's byte order.
 
 use crate::peer::header::{DESCRIPTORS_MAX, Fields, Header, MessageError};
 
-/// Protocol feature bits.
 pub(crate) const PROTOCOL_MQ: u64 = 1 << 0;
 pub(crate) const PROTOCOL_REPLY_ACK: u64 = 1 << 3;
 pub(crate) const PROTOCOL_CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
@@ -28,7 +25,6 @@ impl MemoryRegion {
     const LEN: usize = 32;
 }
 
-/// Request of the frontend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     GetFeatures,
@@ -40,7 +36,7 @@ pub(crate) enum Request {
         index: u8,
         size: u16,
     },
-    /// Sets the addresses of descriptor table, available ring and used ring.
+    /// Addresses of descriptor table, available ring and used ring.
     SetVringAddresses {
         index: u8,
         parts: [u64; 3],
@@ -52,13 +48,11 @@ pub(crate) enum Request {
     GetVringBase {
         index: u8,
     },
-    /// Sets the event by which the frontend notifies the backend; without a descriptor, the backend
-    /// must poll.
+    /// Without a descriptor, the backend must poll.
     SetVringKick {
         index: u8,
         has_descriptor: bool,
     },
-    /// Sets the event by which the backend notifies the frontend.
     SetVringCall {
         index: u8,
         has_descriptor: bool,
@@ -80,10 +74,6 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// Parses a request that arrived with `descriptors` descriptors.
-    ///
-    /// # Errors
-    /// [`MessageError`].
     pub(crate) fn parse(
         header: Header,
         body: &[u8],
@@ -126,7 +116,7 @@ impl Request {
             }
             9 => {
                 let (index, _flags) = fields.vring_state()?;
-                // In this order: descriptors, used, available, and a log, which this backend does
+                // The order is: descriptors, used, available, and a log, which this backend does
                 // not offer.
                 let [descriptors, used, available] = [fields.u64()?, fields.u64()?, fields.u64()?];
                 let _log = fields.u64()?;
@@ -169,7 +159,6 @@ impl Request {
         })
     }
 
-    /// Returns true if the request takes this number of descriptors.
     fn takes_descriptors(&self, count: usize) -> bool {
         match self {
             Self::SetMemoryTable(regions) => count == regions.len(),
@@ -183,7 +172,6 @@ impl Request {
         }
     }
 
-    /// Returns the number of the request, and its body.
     pub(crate) fn encode(&self) -> (u32, Vec<u8>) {
         let mut body = Vec::new();
         let mut state = |index: u8, value: u32| {

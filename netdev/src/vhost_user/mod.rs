@@ -1,23 +1,8 @@
 //! vhost-user: network devices in memory that two processes share, without the kernel in the data
-//! path.
-//!
-//! A Unix socket carries descriptors of memory and of events. Frames go through virtqueues in that
-//! memory. The *frontend* ([`VirtioUser`]) acts as the driver: it owns the memory and the queues.
-//! The *backend* ([`VhostUser`]) acts as the device: it reads and writes the frontend's memory. A
-//! frontend and a backend of urnic can be each other's peers; other peers are QEMU's guests and
-//! DPDK.
-//!
-//! ```text
-//!   message     messages of the protocol, as values
-//!   inbound     received frames: copies the head, passes the payload in place
-//!   outbound    transmitted frames, copied
-//!   offload     feature bits, and the header in front of frames
-//!   backend     VhostUser, its session with a frontend, its virtqueue pairs
-//!   frontend    VirtioUser, its session with a backend, its memory and virtqueue pairs;
-//!               published memory, and frames that refer to it
-//! ```
-//!
-//! Neither end trusts the other: see `virtqueue`. The devices count a peer's faults
+//! path. A Unix socket carries descriptors of memory and of events; frames go through virtqueues.
+//! The *frontend* ([`VirtioUser`]) acts as the driver and owns the memory. The *backend*
+//! ([`VhostUser`]) acts as the device, and reads and writes it. Other peers are QEMU's guests and
+//! DPDK. Neither end trusts the other: see `virtqueue`. The devices count a peer's faults
 //! ([`RingCounters`]). A fault that makes a queue unusable takes the link down until the peer sets
 //! the queue up again.
 
@@ -42,21 +27,19 @@ use crate::{OpenError, Refusals};
 pub struct VhostUserConfig {
     /// Path of the Unix socket.
     pub path: PathBuf,
-    /// True if this end creates the socket and waits for a peer, false if it connects to a
-    /// listening peer.
+    /// True if this end creates the socket and waits for a peer, false if it connects to one.
     pub listens: bool,
-    /// Largest IP datagram, in bytes. The protocol does not negotiate it: configure both ends
-    /// alike.
+    /// Largest IP datagram, in bytes, which is not negotiated: configure both ends alike.
     pub mtu: usize,
     /// True if this end offers and accepts super-frames and partial checksums.
     pub offloads: bool,
-    /// True if a backend refuses memory that the frontend could take away (not sealed with
-    /// `F_SEAL_SHRINK`).
+    /// True if a backend refuses memory that is not sealed with `F_SEAL_SHRINK`: it could be taken
+    /// away.
     pub sealed: bool,
     /// User ID whose processes are accepted as peer, besides this process's user and root.
     pub peer: Option<u32>,
-    /// Limit of a frontend's memory that a backend maps, in bytes. The kernel allocates missing
-    /// pages on first use, and may charge them to the backend.
+    /// Limit of a frontend's mapped memory, in bytes. The kernel may charge its pages to the
+    /// backend.
     pub memory_max: u64,
 }
 
@@ -103,15 +86,14 @@ impl VhostUserConfig {
 pub struct RingCounters {
     /// Frames received.
     pub frames_rx: u64,
-    /// Received bytes copied out of the shared memory: heads, short frames, and frames whose
-    /// checksum must be verified.
+    /// Received bytes copied: heads, short frames, and frames whose checksum must be verified.
     pub copied_rx_bytes: u64,
     /// Received bytes handed over in place; the stack copies them once, to their destination.
     pub in_place_rx_bytes: u64,
     /// Frames transmitted.
     pub frames_tx: u64,
-    /// Transmitted bytes copied, once, into the memory of the queues: all bytes, unless the
-    /// frontend shares published memory.
+    /// Transmitted bytes copied, once, into the memory of the queues, unless they are published
+    /// memory.
     pub copied_tx_bytes: u64,
     /// Transmitted bytes that the peer reads in place, in published memory.
     pub referred_tx_bytes: u64,
@@ -125,8 +107,7 @@ pub struct RingCounters {
     pub chains_discarded: u64,
     /// Queues that became unusable.
     pub queues_ended: u64,
-    /// Regions of a frontend that were not mapped: beyond the limit, not a memory file, or not
-    /// sealed.
+    /// Regions of a frontend not mapped: beyond the limit, not a memory file, or not sealed.
     pub regions_refused: u64,
     /// Sessions with a peer that ended.
     pub sessions_ended: u64,
@@ -149,13 +130,11 @@ impl RingCounters {
 const MTU: RangeInclusive<usize> = 68..=65_521;
 /// Accepted numbers of virtqueue pairs. The protocol has eight bits for the number of a queue.
 const QUEUES: RangeInclusive<usize> = 1..=64;
-/// Longest time that a message of the peer waits while frames flow, in nanoseconds. The frontend
-/// copies frames until the backend has handled the message that announces their memory. A poll of
-/// the socket takes a few hundred nanoseconds.
+/// Longest time that a message of the peer waits while frames flow: the frontend copies frames
+/// until its memory is known. A poll of the socket takes a few hundred nanoseconds.
 const CONTROL_INTERVAL_NS: u64 = 1_000_000;
 /// Interval at which the device must be polled even if nothing arrives, in nanoseconds.
 const CHECK_INTERVAL_NS: u64 = 100_000_000;
-/// Messages handled in one poll.
 const MESSAGES_MAX: usize = 64;
 /// Longest frame with its header: 64 KiB and the tagged link header.
 const FRAME_LEN_MAX: usize = offload::HEADER_LEN + 65_536 + 22;

@@ -28,7 +28,6 @@ pub(crate) const PROTOCOL_FEATURES: u64 = 1 << 30;
 /// Virtio 1.0 or later.
 pub(crate) const VERSION_1: u64 = 1 << 32;
 
-/// Features negotiated with offloads.
 pub(crate) const OFFLOADS: u64 =
     CSUM | GUEST_CSUM | GUEST_TSO4 | GUEST_TSO6 | GUEST_ECN | HOST_TSO4 | HOST_TSO6 | HOST_ECN;
 
@@ -38,7 +37,6 @@ const SEGMENTATION_LEN_MAX: usize = vnet::SUPER_FRAME_LEN_MAX - vnet::HEADERS_LE
 /// Flag in `gso_type`: the first segment has CWR.
 const GSO_ECN: u8 = 0x80;
 
-/// The transmitting end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// Device: uses the features that the driver declared for reception.
@@ -85,10 +83,7 @@ pub(crate) const fn consistent(features: u64) -> u64 {
     left
 }
 
-/// Encodes the header of a frame, with a buffer count of 0.
-///
-/// # Errors
-/// As [`vnet::encode`].
+/// With a buffer count of 0. Errors: as [`vnet::encode`].
 #[inline]
 pub(crate) fn encode(
     end: End,
@@ -104,14 +99,12 @@ pub(crate) fn encode(
     Ok(header)
 }
 
-/// Decodes a received frame with its header.
 #[inline]
 pub(crate) fn decode(header: [u8; HEADER_LEN], bytes: &mut [u8]) -> RxFrame<'_> {
     vnet::decode(front(header), bytes)
 }
 
-/// Returns the frame that consists of `head` and `payload`. `None` if its checksum must be verified
-/// or completed, which needs a contiguous frame.
+/// `None` if the checksum must be verified or completed, which needs a contiguous frame.
 #[inline]
 pub(crate) fn decode_scattered<'a>(
     header: [u8; HEADER_LEN],
@@ -123,14 +116,13 @@ pub(crate) fn decode_scattered<'a>(
     (checksum == RxChecksum::Valid).then_some(frame)
 }
 
-/// Returns the header without the buffer count, in the machine's byte order.
+/// Without the buffer count, in the machine's byte order.
 fn front(header: [u8; HEADER_LEN]) -> [u8; vnet::HEADER_LEN] {
     let mut front = [0; vnet::HEADER_LEN];
     front.copy_from_slice(&header[..vnet::HEADER_LEN]);
     little_endian(front)
 }
 
-/// Returns the buffer count of a header.
 pub(crate) const fn buffer_count(header: [u8; HEADER_LEN]) -> u16 {
     u16::from_le_bytes([header[HEADER_LEN - 2], header[HEADER_LEN - 1]])
 }

@@ -1,5 +1,4 @@
-//! Copies transmitted frames into buffers of the ring; the counterpart of
-//! [`inbound`](super::inbound).
+//! Copies transmitted frames into buffers of the ring.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +8,7 @@ use crate::vhost_user::offload::HEADER_LEN;
 use crate::virtqueue::{MemoryTable, Run};
 use crate::{SharedSlice, TxFrame};
 
-/// Copies a frame of `len` bytes behind its header to the front of `runs`.
-///
-/// # Panics
-/// If the frame does not fit into `runs`.
+/// Panics if the frame does not fit into `runs`.
 #[inline]
 pub(super) fn put_octets(
     table: &MemoryTable,
@@ -33,21 +29,17 @@ pub(super) fn put_octets(
     }
 }
 
-/// Estimate of the distance to the ring's memory, from the time that copies take. The peer read
-/// this memory last. Its cache lines are near if they are in a cache that both cores share, and far
-/// if they must come from the other core.
-///
-/// It decides on prefetching alone. Payload by reference (`VirtioUser::open_sharing`) is a
-/// permission to read published memory, which only the application can give.
+/// Estimate, from the time that copies take, of the distance to the ring's memory, which the peer
+/// read last. Its cache lines are near if they are in a cache that both cores share, and far if
+/// they must come from the other core. It decides on prefetching alone.
 #[derive(Debug, Default)]
 pub(super) struct Distance {
     is_far: bool,
-    /// Long frames until the next timed one.
     untimed: u8,
 }
 
 impl Distance {
-    /// Returns the start time of a copy of `len` bytes, if this copy is timed.
+    /// If this copy is timed.
     #[inline]
     fn begin(&mut self, len: usize) -> Option<Instant> {
         if len < TIMED_LEN_MIN {
@@ -58,7 +50,6 @@ impl Distance {
         is_timed.then(now)
     }
 
-    /// Records the duration of a copy of `len` bytes.
     fn note(&mut self, len: usize, took: Duration) {
         let lines = len / CACHE_LINE;
         self.is_far = took.as_nanos() > lines as u128 * NEAR_LINE_NS_MAX;
@@ -70,14 +61,11 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Long frames between two timed ones.
 const UNTIMED: u8 = 15;
-/// Length in bytes from which a frame is timed. Reading the clock takes as long as copying a few
-/// lines.
+/// Reading the clock takes as long as copying a few lines.
 const TIMED_LEN_MIN: usize = 16 << 10;
 const CACHE_LINE: usize = 64;
-/// Longest time per near cache line, in nanoseconds. On a processor of 2025 a near line took 3 ns,
-/// a far one 10.
+/// On a processor of 2025 a near line took 3 ns, a far one 10.
 const NEAR_LINE_NS_MAX: u128 = 5;
 
 /// Distance in bytes from the write position to the prefetched lines.
@@ -85,20 +73,17 @@ const AHEAD_LEN: usize = 4096;
 /// Shortest write that prefetches.
 const LONG_LEN_MIN: usize = 256;
 
-/// Writer that fills runs one after the other.
 struct Writer<'a> {
     table: &'a MemoryTable,
     runs: &'a [Run],
-    /// Current run, and the number of its bytes filled.
     run: usize,
     into: usize,
     asks_ahead: bool,
 }
 
 impl Writer<'_> {
-    /// Prefetches `len` bytes of the run, [`AHEAD_LEN`] ahead of the write position, while `len`
-    /// bytes are written: a store waits until its line has arrived. For near memory, prefetching
-    /// costs more than it saves.
+    /// Prefetches `len` bytes, [`AHEAD_LEN`] ahead of the write position: a store waits until its
+    /// line has arrived. For near memory, prefetching costs more than it saves.
     #[inline]
     fn ask_ahead(&self, run: Run, len: usize) {
         if !self.asks_ahead || len < LONG_LEN_MIN {
@@ -108,7 +93,6 @@ impl Writer<'_> {
         self.table.prefetch_to_write(run.part(from, len.min(run.len - from)));
     }
 
-    /// Calls `each` with the parts of `octets`, and the destination of each part.
     #[inline]
     fn fill(
         &mut self,

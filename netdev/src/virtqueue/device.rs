@@ -6,14 +6,11 @@ use crate::virtqueue::memory::Run;
 use crate::virtqueue::ring::{DESCRIPTOR_LEN, Descriptor, INDIRECT, NEXT, WRITE};
 use crate::virtqueue::{CHAIN_LEN_MAX, ChainFault, Direction, Layout, MemoryTable, QueueFault};
 
-/// Device side of a queue.
 #[derive(Debug)]
 pub(crate) struct DeviceQueue {
     layout: Layout,
     event_index: bool,
-    /// Index of the next available entry to take.
     next: u16,
-    /// Available index, as last loaded and checked.
     available: u16,
     /// Number of entries put into the used ring so far, modulo 2^16.
     used: u16,
@@ -24,28 +21,22 @@ pub(crate) struct DeviceQueue {
 /// Chain of buffers that the driver offers. Each chain must be returned, valid or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chain {
-    /// Head index, by which the driver identifies the chain.
     pub(crate) head: u16,
     /// Length in bytes, or the fault that makes the chain unusable.
     pub(crate) len: Result<usize, ChainFault>,
 }
 
 impl DeviceQueue {
-    /// Creates a queue whose next available entry is `next`.
     pub(crate) fn new(table: &MemoryTable, layout: Layout, event_index: bool, next: u16) -> Self {
         let used = layout.used_index(table);
         Self { layout, event_index, next, available: next, used, published: used }
     }
 
-    /// Returns the next available entry to take.
     pub(crate) const fn next(&self) -> u16 {
         self.next
     }
 
-    /// Returns the number of available chains that were not [taken](Self::take) yet.
-    ///
-    /// # Errors
-    /// [`QueueFault::Index`].
+    /// Available chains that were not [taken](Self::take) yet.
     #[inline]
     pub(crate) fn waiting(&mut self, table: &MemoryTable) -> Result<u16, QueueFault> {
         let available = self.layout.available_index(table);
@@ -57,11 +48,8 @@ impl DeviceQueue {
         Ok(waiting)
     }
 
-    /// Takes the next chain and appends its buffers to `runs`. Returns `None` if there is none.
-    /// After a chain fault ([`Chain::len`]), `runs` is meaningless.
-    ///
-    /// # Errors
-    /// [`QueueFault`]: the queue is unusable.
+    /// Takes the next chain and appends its buffers to `runs`, meaningless after a chain fault
+    /// ([`Chain::len`]). A [`QueueFault`] makes the queue unusable.
     #[inline]
     pub(crate) fn take(
         &mut self,
@@ -80,7 +68,6 @@ impl DeviceQueue {
         Ok(Some(Chain { head, len: self.walk(table, head, direction, runs) }))
     }
 
-    /// Makes the `count` chains taken last available again.
     pub(crate) const fn put_back(&mut self, count: u16) {
         self.next = self.next.wrapping_sub(count);
     }
@@ -120,8 +107,8 @@ impl DeviceQueue {
         }
     }
 
-    /// Returns a chain to the driver, with the number of bytes written to it. The driver sees it
-    /// after [`publish`](Self::publish).
+    /// Returns a chain, with the bytes written to it; the driver sees it after
+    /// [`publish`](Self::publish).
     #[inline]
     pub(crate) fn give_back(&mut self, table: &MemoryTable, head: u16, len: u32) {
         self.layout.set_used_entry(table, self.used, head, len);
@@ -137,21 +124,20 @@ impl DeviceQueue {
         }
         self.layout.set_used_index(table, self.used);
         self.published = self.used;
-        // Store the index first, then load the driver's event word. The driver stores its event
-        // word first, then loads the index. With a fence on each side at least one of the two sees
-        // the other's store.
+        // Store the index, then load the driver's event word. The driver stores its event word,
+        // then loads the index. With a fence on each side at least one of the two sees the other's
+        // store.
         fence(SeqCst);
         self.layout.wants_call(table, self.event_index, before, self.used)
     }
 
-    /// Asks the driver for no events, since the device polls.
     pub(crate) fn suppress(&self, table: &MemoryTable) {
         self.layout.ask_for_kick(table, self.event_index, None);
     }
 
-    /// Asks the driver for an event when it makes more than `seen` chains available, counted from
-    /// the next one to take. Returns true if the number of available chains is not `seen`. The
-    /// caller must not sleep then: the driver may send no event.
+    /// Asks the driver for an event when more than `seen` chains are available. Returns true if the
+    /// number of available chains is not `seen`: the caller must not sleep then, since no event may
+    /// come.
     pub(crate) fn arm(&self, table: &MemoryTable, seen: u16) -> bool {
         let at = self.next.wrapping_add(seen);
         self.layout.ask_for_kick(table, self.event_index, Some(at));
@@ -160,8 +146,7 @@ impl DeviceQueue {
     }
 }
 
-/// Walks an indirect descriptor table. The table may be at any address (Virtio 1.2 §2.7.5.3
-/// requires no alignment), but must be within one region.
+/// The table may be at any address (Virtio 1.2 §2.7.5.3 requires no alignment), in one region.
 fn walk_indirect(
     table: &MemoryTable,
     outer: Descriptor,
@@ -170,8 +155,7 @@ fn walk_indirect(
     runs: &mut Vec<Run>,
 ) -> Result<usize, ChainFault> {
     let entries = usize::try_from(outer.len).map_err(|_| ChainFault::Table)? / DESCRIPTOR_LEN;
-    // Virtio 1.2 §2.7.5.3.2: the device ignores the write flag of the descriptor that refers to the
-    // table.
+    // Virtio 1.2 §2.7.5.3.2: the write flag of the descriptor that refers to the table is ignored.
     if entries == 0 || !outer.len.is_multiple_of(16) {
         return Err(ChainFault::Table);
     }
@@ -203,22 +187,18 @@ fn walk_indirect(
     }
 }
 
-/// Entries of a descriptor table. Loads several at once, since chains mostly use consecutive
-/// entries.
+/// Loads several entries at once, since chains mostly use consecutive ones.
 struct Entries<'a> {
     table: &'a MemoryTable,
     lies_at: Run,
     octets: [u8; LOADED * DESCRIPTOR_LEN],
-    /// Range of loaded entries.
     from: usize,
     count: usize,
 }
 
-/// Descriptors loaded at once.
 const LOADED: usize = 32;
 
 impl Entries<'_> {
-    /// Loads an entry, which must be in the table.
     #[inline]
     fn load(&mut self, index: usize) -> Descriptor {
         if index.wrapping_sub(self.from) >= self.count {
@@ -233,7 +213,6 @@ impl Entries<'_> {
     }
 }
 
-/// Appends the runs of one buffer. Returns its length.
 #[inline]
 fn buffer(
     table: &MemoryTable,

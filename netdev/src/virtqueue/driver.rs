@@ -5,34 +5,27 @@ use std::sync::atomic::{Ordering::SeqCst, fence};
 use crate::virtqueue::ring::{DESCRIPTOR_LEN, Descriptor, INDIRECT, NEXT, WRITE};
 use crate::virtqueue::{Direction, Layout, MemoryTable, QueueFault};
 
-/// Driver side of a queue. A buffer is one descriptor with the buffer's number. The descriptor
-/// refers to bytes or to an indirect table.
+/// A buffer is one descriptor with the buffer's number, for bytes or an indirect table.
 #[derive(Debug)]
 pub(crate) struct DriverQueue {
     layout: Layout,
     event_index: bool,
-    /// Index of the next used entry to take.
     next: u16,
     /// Number of entries put into the available ring so far, modulo 2^16.
     available: u16,
     /// Number of these entries that the device may see.
     published: u16,
-    /// Length of each buffer while the device has it, otherwise zero.
     outstanding: Box<[u32]>,
 }
 
 impl DriverQueue {
-    /// Creates a queue, in zeroed memory.
     pub(crate) fn new(layout: Layout, event_index: bool) -> Self {
         let outstanding = vec![0; usize::from(layout.size())].into_boxed_slice();
         Self { layout, event_index, next: 0, available: 0, published: 0, outstanding }
     }
 
-    /// Offers the buffer `number`, of `len` bytes at `address`. The device sees it after
-    /// [`publish`](Self::publish).
-    ///
-    /// # Panics
-    /// If the device has the buffer already, or the buffer is empty.
+    /// The device sees the buffer after [`publish`](Self::publish). Panics if the device has it
+    /// already, or it is empty.
     #[inline]
     pub(crate) fn offer(
         &mut self,
@@ -46,12 +39,8 @@ impl DriverQueue {
         self.offer_as(table, number, Descriptor { address, len, flags, next: 0 });
     }
 
-    /// Offers, as the buffer `number`, runs for the device to read. Their table, with this number
-    /// of [entries](table_entry), is at `address`. The device sees it after
-    /// [`publish`](Self::publish).
-    ///
-    /// # Panics
-    /// If the device has the buffer already, or the table is empty.
+    /// Offers, as the buffer `number`, runs for the device to read: their table at `address` has
+    /// this number of [entries](table_entry). Panics like [`offer`](Self::offer).
     #[inline]
     pub(crate) fn offer_table(
         &mut self,
@@ -90,10 +79,7 @@ impl DriverQueue {
         self.layout.wants_kick(table, self.event_index, before, self.available)
     }
 
-    /// Returns the number of returned buffers that were not [taken](Self::take) yet.
-    ///
-    /// # Errors
-    /// [`QueueFault::Index`].
+    /// Returned buffers that were not [taken](Self::take) yet.
     #[inline]
     pub(crate) fn waiting(&self, table: &MemoryTable) -> Result<u16, QueueFault> {
         let waiting = self.layout.used_index(table).wrapping_sub(self.next);
@@ -101,11 +87,8 @@ impl DriverQueue {
         if waiting > given { Err(QueueFault::Index) } else { Ok(waiting) }
     }
 
-    /// Takes the next returned buffer: its number, and the number of bytes written to it. Requires
-    /// a [`waiting`](Self::waiting) buffer.
-    ///
-    /// # Errors
-    /// [`QueueFault`].
+    /// Takes the next returned buffer, if one is [`waiting`](Self::waiting): its number, and the
+    /// number of bytes written to it.
     #[inline]
     pub(crate) fn take(&mut self, table: &MemoryTable) -> Result<(u16, u32), QueueFault> {
         let (number, len) = self.layout.used_entry(table, self.next);
@@ -120,13 +103,12 @@ impl DriverQueue {
         Ok((number, len))
     }
 
-    /// Asks the device for no events, since the driver polls.
     pub(crate) fn suppress(&self, table: &MemoryTable) {
         self.layout.ask_for_call(table, self.event_index, None);
     }
 
-    /// Asks the device for an event when it returns the next buffer. Returns true if the device has
-    /// returned one already. The caller must not sleep then: the device may send no event.
+    /// Asks the device for an event when it returns the next buffer. Returns true if it has
+    /// returned one: the caller must not sleep then, since no event may come.
     pub(crate) fn arm(&self, table: &MemoryTable) -> bool {
         self.layout.ask_for_call(table, self.event_index, Some(self.next));
         fence(SeqCst);
@@ -134,13 +116,11 @@ impl DriverQueue {
     }
 }
 
-/// Encodes an entry of an indirect table for the device to read: `len` bytes at `address`, followed
-/// by the entry `next` if there is one.
+/// Encodes an entry of an indirect table, followed by the entry `next` if there is one.
 #[inline]
 pub(crate) fn table_entry(address: u64, len: u32, next: Option<u16>) -> [u8; TABLE_ENTRY_LEN] {
     let flags = if next.is_some() { NEXT } else { 0 };
     Descriptor { address, len, flags, next: next.unwrap_or(0) }.to_octets()
 }
 
-/// Length of a [`table_entry`], in bytes.
 pub(crate) const TABLE_ENTRY_LEN: usize = DESCRIPTOR_LEN;

@@ -11,7 +11,6 @@ use crate::sys::read_mapping::{ReadError, ReadMapping};
 use crate::sys::shared_mapping::{SharedMapping, cannot_write};
 use crate::virtqueue::{CHAIN_LEN_MAX, ChainFault, Direction};
 
-/// Memory that the driver has shared.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryTable {
     /// Regions, ordered by guest address.
@@ -26,7 +25,6 @@ pub(crate) struct Region {
     /// User address of the first byte, used to set up rings.
     user: u64,
     len: usize,
-    /// Offset of the first byte in the mapping.
     at: usize,
     mapping: Mapping,
     mapped_bytes: u64,
@@ -40,20 +38,15 @@ enum Mapping {
     ReadOnly(Arc<ReadMapping>),
 }
 
-/// Contiguous bytes in one region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     region: usize,
-    /// Offset in the mapping, in bytes.
     pub(crate) at: usize,
     pub(crate) len: usize,
 }
 
 impl Run {
-    /// Returns `len` bytes of the run from `start` on.
-    ///
-    /// # Panics
-    /// If they are not inside the run.
+    /// Panics if the part is not inside the run.
     #[inline]
     pub(crate) fn part(self, start: usize, len: usize) -> Self {
         assert!(start <= self.len && len <= self.len - start, "part outside its run");
@@ -64,29 +57,23 @@ impl Run {
 /// Reasons why a region was refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TableError {
-    /// More regions than [`MemoryTable::REGIONS_MAX`].
     #[error("more memory regions than {}", MemoryTable::REGIONS_MAX)]
     TooMany,
     /// The addresses overflow, or overlap with another region.
     #[error("a memory region with invalid addresses")]
     Range,
-    /// The system cannot map it.
     #[error("memory that cannot be mapped: {0}")]
     Map(#[from] std::io::Error),
     /// The process has reached its limit of mapped peer memory.
     #[error(transparent)]
     Process(#[from] ProcessFull),
-    /// The region cannot be mapped read-only.
     #[error("memory that cannot be mapped: {0}")]
     Read(#[from] ReadError),
 }
 
 impl Region {
-    /// Maps `len` bytes at `offset` of a file. Maps them read-only if no process that gets the file
-    /// can write it.
-    ///
-    /// # Errors
-    /// [`TableError`].
+    /// Maps `len` bytes at `offset` of a file; read-only if no process that gets the file can write
+    /// it.
     pub(crate) fn map(
         [guest, user, len, offset]: [u64; 4],
         file: BorrowedFd<'_>,
@@ -103,8 +90,7 @@ impl Region {
             let mapping = Mapping::ReadOnly(Arc::new(ReadMapping::of(file, file_len)?));
             return Ok(Self::on(mapping, mapped, [guest, user], len, offset, file_len));
         }
-        // Huge pages are mapped whole, which adds less than one page on each side. These bytes do
-        // not count towards the process's limit.
+        // Huge pages are mapped whole: less than one page more on each side, which does not count.
         let mapped = Mapped::take(len as u64)?;
         let (mapping, at) = SharedMapping::part(file, offset, len)?;
         let mapped_len = mapping.mapped_len();
@@ -124,18 +110,15 @@ impl Region {
         Self { guest, user, len, at, mapping, mapped_bytes, _mapped: Arc::new(mapped) }
     }
 
-    /// Returns the length of the address space that the region takes, in bytes.
     pub(crate) const fn mapped_bytes(&self) -> u64 {
         self.mapped_bytes
     }
 
-    /// Returns the guest address behind the region. Cannot overflow, since `map` has checked the
-    /// sum.
+    /// Cannot overflow, since `map` has checked the sum.
     const fn guest_end(&self) -> u64 {
         self.guest + self.len as u64
     }
 
-    /// Returns true if the region contains a guest address.
     #[inline]
     const fn holds(&self, guest: u64) -> bool {
         guest.wrapping_sub(self.guest) < self.len as u64
@@ -151,9 +134,6 @@ impl MemoryTable {
     pub(crate) const REGIONS_MAX: usize = PUBLISHED_REGIONS_MAX + 1;
 
     /// Maps `len` bytes at `offset` of a file, and adds the region.
-    ///
-    /// # Errors
-    /// [`TableError`].
     pub(crate) fn add(
         &mut self,
         numbers: [u64; 4],
@@ -162,10 +142,7 @@ impl MemoryTable {
         self.insert(Region::map(numbers, file)?)
     }
 
-    /// Adds a region.
-    ///
-    /// # Errors
-    /// [`TableError::TooMany`], and [`TableError::Range`] if the region overlaps with another.
+    /// Fails with [`TableError::TooMany`], or [`TableError::Range`] if regions overlap.
     pub(crate) fn insert(&mut self, region: Region) -> Result<(), TableError> {
         if self.regions.len() == Self::REGIONS_MAX {
             return Err(TableError::TooMany);
@@ -181,8 +158,7 @@ impl MemoryTable {
         Ok(())
     }
 
-    /// Returns the run of `len` bytes at a user address. `None` unless the run is within one
-    /// writable region.
+    /// Returns the run of `len` bytes at a user address if it is within one writable region.
     pub(crate) fn user_run(&self, address: u64, len: usize) -> Option<Run> {
         self.regions.iter().enumerate().find_map(|(index, region)| {
             let into = usize::try_from(address.checked_sub(region.user)?).ok()?;
@@ -195,12 +171,9 @@ impl MemoryTable {
         })
     }
 
-    /// Appends the runs of `len` bytes at a guest address to `runs`: one run for each region that
-    /// the bytes extend over.
-    ///
-    /// # Errors
-    /// [`ChainFault`] if bytes are not shared, or not usable in this direction; then the new runs
-    /// are meaningless.
+    /// Appends one run for each region that the bytes at a guest address extend over. On a
+    /// [`ChainFault`], if bytes are not shared, or not usable in this direction, the new runs are
+    /// meaningless.
     #[inline]
     pub(crate) fn guest_runs(
         &self,
@@ -209,8 +182,8 @@ impl MemoryTable {
         direction: Direction,
         runs: &mut Vec<Run>,
     ) -> Result<(), ChainFault> {
-        // Headers and payload alternate: the bytes are mostly in the region of the run before the
-        // last one.
+        // Headers and payload alternate: most bytes are in the region of the run before the last
+        // one.
         if let [.., run, _] = runs[..]
             && direction == Direction::ToDevice
             && runs.len() < CHAIN_LEN_MAX
@@ -255,8 +228,8 @@ impl MemoryTable {
         Ok(())
     }
 
-    /// Returns the run of `len` bytes at a guest address, or its part in the first region, and the
-    /// address behind that run.
+    /// Returns the run at a guest address, or its part in the first region, and the address behind
+    /// it.
     #[inline]
     fn first_run(&self, address: u64, len: usize) -> Option<(Run, u64)> {
         let behind = self.regions.partition_point(|region| region.guest <= address);
@@ -268,10 +241,7 @@ impl MemoryTable {
         Some((run, address.checked_add(run.len as u64)?))
     }
 
-    /// Returns the writable mapping of a run.
-    ///
-    /// # Panics
-    /// If the run is of another table, or read-only.
+    /// Panics if the run is of another table, or read-only.
     #[inline]
     pub(crate) fn mapping(&self, run: Run) -> &SharedMapping {
         match &self.regions[run.region].mapping {
@@ -280,20 +250,14 @@ impl MemoryTable {
         }
     }
 
-    /// Copies bytes to the front of a run.
-    ///
-    /// # Panics
-    /// If they do not fit.
+    /// Panics if the run is shorter than the bytes.
     #[inline]
     pub(crate) fn copy_in(&self, run: Run, octets: &[u8]) {
         let run = run.part(0, octets.len());
         self.mapping(run).copy_in(run.at, octets);
     }
 
-    /// Copies bytes from the front of a run.
-    ///
-    /// # Panics
-    /// If the run is shorter than `octets`.
+    /// Panics if the run is shorter than the bytes.
     #[inline]
     pub(crate) fn copy_out(&self, run: Run, octets: &mut [u8]) {
         let run = run.part(0, octets.len());
@@ -303,7 +267,6 @@ impl MemoryTable {
         }
     }
 
-    /// Returns the bytes of a run, in place.
     #[inline]
     pub(crate) fn slice(&self, run: Run) -> SharedSlice<'_> {
         match &self.regions[run.region].mapping {
@@ -314,26 +277,19 @@ impl MemoryTable {
         }
     }
 
-    /// Copies the bytes of a fragment to the front of a run.
-    ///
-    /// # Panics
-    /// If they do not fit.
+    /// Panics if the run is shorter than the bytes.
     #[inline]
     pub(crate) fn copy_from(&self, run: Run, fragment: SharedSlice<'_>) {
         let run = run.part(0, fragment.len());
         self.mapping(run).copy_from(run.at, fragment);
     }
 
-    /// Prefetches the bytes of a run, which will be written soon.
     #[inline]
     pub(crate) fn prefetch_to_write(&self, run: Run) {
         self.mapping(run).prefetch_to_write(run.at, run.len);
     }
 
     /// Like [`copy_from`](Self::copy_from); also adds the bytes to a digest's register.
-    ///
-    /// # Panics
-    /// If they do not fit.
     #[inline]
     pub(crate) fn copy_and_digest(
         &self,

@@ -1,12 +1,5 @@
 //! Split virtqueues (Virtio 1.2 §2.7): rings in memory that is shared with a peer.
 //!
-//! ```text
-//!   memory   address table: the driver's addresses, and where they are in this process
-//!   ring     the three parts of a queue, and its descriptors
-//!   device   the side that takes buffers, fills or reads them, and returns them
-//!   driver   the side that owns the memory and offers buffers
-//! ```
-//!
 //! 1. The driver writes a buffer's descriptor, puts its number into the available ring, and stores
 //!    the available index (`publish`).
 //! 2. The device loads that index, takes chains of buffers, reads or fills them, puts their heads
@@ -19,8 +12,8 @@
 //! then loads the word of the other, with a fence between. At least one of the two sees the other's
 //! store: `arm` returns true, and the caller does not sleep, or `publish` returns true.
 //!
-//! Nothing here waits, or sends events. The peer may write any of this memory at any time: an
-//! index, address or length is loaded once, and only that copy is checked and used.
+//! The peer may write any of this memory at any time: an index, address or length is loaded once,
+//! and only that copy is checked and used.
 
 mod device;
 mod driver;
@@ -35,7 +28,6 @@ pub(crate) use ring::{Layout, passes};
 /// Most descriptors in one chain, for any ring length.
 pub(crate) const CHAIN_LEN_MAX: usize = 1024;
 
-/// Direction of the bytes in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// The driver writes, the device reads.
@@ -47,16 +39,12 @@ pub(crate) enum Direction {
 /// Fault that makes a queue unusable until it is set up again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum QueueFault {
-    /// An index claims more entries than the ring has.
     #[error("an index is ahead by more than the ring's length")]
     Index,
-    /// The head of a chain is not in the descriptor table.
     #[error("a chain begins outside the descriptor table")]
     Head,
-    /// A returned buffer is not outstanding.
     #[error("a buffer that was not offered is returned")]
     Unknown,
-    /// More bytes were written to a buffer than it has.
     #[error("more bytes are reported as written than a buffer has")]
     Length,
 }
@@ -64,20 +52,16 @@ pub(crate) enum QueueFault {
 /// Fault in a single chain; the ring remains usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ChainFault {
-    /// A descriptor is outside its table.
     #[error("a descriptor is outside its table")]
     Descriptor,
     /// Too many descriptors in a chain, which may be a loop.
     #[error("a chain is longer than allowed")]
     TooLong,
-    /// An indirect table inside another, beside other descriptors, or not a multiple of a
-    /// descriptor's length.
+    /// Inside another, beside other descriptors, or not a multiple of a descriptor's length.
     #[error("an invalid indirect table")]
     Table,
-    /// The buffer is readable where the device writes, or the reverse.
     #[error("a buffer is for the other direction")]
     Direction,
-    /// The buffer is not in the shared memory.
     #[error("a buffer is outside the shared memory")]
     Address,
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::virtqueue::MemoryTable;
 use crate::virtqueue::memory::Run;
 
-/// Locations of a queue's parts. All numbers in the parts are little-endian (Virtio 1.2 §1.4).
+/// All numbers in the parts are little-endian (Virtio 1.2 §1.4).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     size: u16,
@@ -22,7 +22,6 @@ pub(crate) enum LayoutError {
     /// 32768."
     #[error("a queue of invalid size")]
     Size,
-    /// A part is not within one region of the shared memory.
     #[error("a queue outside the shared memory")]
     Address,
     /// A part is not aligned as required by Virtio 1.2 §2.7.
@@ -31,11 +30,7 @@ pub(crate) enum LayoutError {
 }
 
 impl Layout {
-    /// Locates a queue of `size` entries whose descriptor table, available ring and used ring are
-    /// at these user addresses.
-    ///
-    /// # Errors
-    /// [`LayoutError`].
+    /// Locates a queue whose parts are at these user addresses.
     pub(crate) fn new(
         table: &MemoryTable,
         size: u16,
@@ -46,8 +41,7 @@ impl Layout {
         }
         let entries = usize::from(size);
         let part = |address, len| table.user_run(address, len).ok_or(LayoutError::Address);
-        // Virtio 1.2 §2.7.6, §2.7.8: flags and index come first, the event index follows the
-        // entries.
+        // Virtio 1.2 §2.7.6, §2.7.8: flags and index come first, the event index last.
         let layout = Self {
             size,
             descriptors: part(descriptors, DESCRIPTOR_LEN * entries)?,
@@ -60,12 +54,10 @@ impl Layout {
         if is_aligned { Ok(layout) } else { Err(LayoutError::Alignment) }
     }
 
-    /// Returns the number of entries of each part.
     pub(crate) const fn size(&self) -> u16 {
         self.size
     }
 
-    /// Returns the location of the descriptor table.
     #[inline]
     pub(crate) const fn descriptors(&self) -> Run {
         self.descriptors
@@ -92,7 +84,6 @@ impl Layout {
         Self::half_word(table, self.available, 2).store(index.to_le(), Release);
     }
 
-    /// Returns the head of the chain in an entry of the available ring.
     #[inline]
     pub(crate) fn available_entry(&self, table: &MemoryTable, index: u16) -> u16 {
         let at = 4 + 2 * self.slot(index);
@@ -117,7 +108,6 @@ impl Layout {
         Self::half_word(table, self.used, 2).store(index.to_le(), Release);
     }
 
-    /// Returns head and length from an entry of the used ring.
     #[inline]
     pub(crate) fn used_entry(&self, table: &MemoryTable, index: u16) -> (u32, u32) {
         let mut entry = [0; 8];
@@ -158,8 +148,7 @@ impl Layout {
         Self::wants_event(table, self.used, event_index, before, now)
     }
 
-    /// Returns true if the owner of a part asked for an event: by the event index, the last word of
-    /// the part, or by the flags, its first word.
+    /// By the event index, the last word of the part, or by the flags, its first word.
     #[inline]
     fn wants_event(
         table: &MemoryTable,
@@ -198,8 +187,8 @@ impl Layout {
     }
 }
 
-/// Returns true if an index that moved by `moved` passed an event, which is `since_event` before
-/// its new value (Virtio 1.2 §2.7.10.1). An event fires once, since it is in the past from then on.
+/// Returns true if an index that moved by `moved` passed an event (Virtio 1.2 §2.7.10.1),
+/// `since_event` before its new value. An event fires once, since it is in the past from then on.
 #[inline]
 pub(crate) const fn passes(since_event: u32, moved: u32) -> bool {
     since_event.wrapping_sub(1) < moved
@@ -237,7 +226,6 @@ impl Descriptor {
     }
 }
 
-/// Length of a descriptor, in bytes.
 pub(crate) const DESCRIPTOR_LEN: usize = 16;
 /// Flag: another descriptor follows.
 pub(crate) const NEXT: u16 = 1;

@@ -29,8 +29,8 @@ pub struct XdpConfig<'a> {
     pub queue: u32,
     /// IP addresses of the stack above, which the kernel must not have.
     pub addresses: &'a [IpAddr],
-    /// Ethernet address of the stack, if it differs from the interface's. The interface must then
-    /// receive all frames on the wire.
+    /// Ethernet address of the stack, if it differs from the interface's, which must receive all
+    /// frames.
     pub mac: Option<[u8; 6]>,
     /// True to try the driver's native XDP before the generic one.
     pub native: bool,
@@ -41,8 +41,7 @@ pub struct XdpConfig<'a> {
 }
 
 impl<'a> XdpConfig<'a> {
-    /// Settings for queue 0 under the interface's own Ethernet address: native if possible, in copy
-    /// mode.
+    /// Settings for queue 0 under the interface's own address: native if possible, in copy mode.
     #[must_use]
     pub const fn new(name: Name, addresses: &'a [IpAddr]) -> Self {
         Self {
@@ -57,7 +56,7 @@ impl<'a> XdpConfig<'a> {
     }
 }
 
-/// State for reopening a queue when its interface returns.
+/// For when the interface returns.
 #[derive(Debug)]
 pub(super) struct Reopen {
     config: XdpConfig<'static>,
@@ -96,7 +95,6 @@ pub(super) fn check_rights() -> Result<(), OpenError> {
     Redirect::check_rights().map_err(refused)
 }
 
-/// Opens `queues` queues from the configured one on.
 pub(super) fn open(config: &XdpConfig<'_>, queues: usize) -> Result<Vec<XdpSocket>, OpenError> {
     let name = config.name;
     OpenError::check_range("number of XDP queues", queues, QUEUES)?;
@@ -169,7 +167,6 @@ fn mode(redirect: &Redirect, zero_copy: Result<(), String>) -> XdpMode {
     XdpMode { native, zero_copy, fallbacks: fallbacks.chain(refusal).collect() }
 }
 
-/// Returns the chunk length for an MTU, in bytes.
 fn chunk_len(mtu: usize) -> usize {
     if mtu + LINK_HEADER_LEN + HEADROOM_LEN <= CHUNK_LEN_MIN {
         CHUNK_LEN_MIN
@@ -178,8 +175,8 @@ fn chunk_len(mtu: usize) -> usize {
     }
 }
 
-/// Returns a socket bound to the queue, and whether zero-copy mode was possible: if not, the
-/// reason, or an empty text if it was not requested.
+/// Returns also if zero-copy mode was possible: if not, the reason, or an empty text if not
+/// requested.
 fn bound_queue(
     config: &XdpConfig<'_>,
     control: &Control,
@@ -207,8 +204,8 @@ fn bound_queue(
     Ok((socket, Err(reason)))
 }
 
-/// Binds a socket to a queue. The kernel releases a queue only some time after its socket was
-/// closed, in the background, so a busy queue is retried for a while.
+/// The kernel releases a queue in the background some time after its socket was closed: a busy
+/// queue is retried for a while.
 #[expect(clippy::disallowed_methods, reason = "nothing tells when the kernel has let go")]
 fn bind(socket: &XdpQueue, interface_index: u32, queue: u32, zero_copy: bool) -> io::Result<()> {
     let mut left = BIND_TRIES;
@@ -223,12 +220,11 @@ fn bind(socket: &XdpQueue, interface_index: u32, queue: u32, zero_copy: bool) ->
     }
 }
 
-/// Number of retries for a busy queue, and their interval: two seconds in total. The kernel needs
-/// milliseconds unless the machine is very busy.
+/// Two seconds in total. The kernel needs milliseconds unless the machine is very busy.
 const BIND_TRIES: u32 = 200;
 const BIND_PAUSE: Duration = Duration::from_millis(10);
 
-/// Opens a packet socket that receives nothing itself, and makes the interface receive more.
+/// The packet socket receives nothing itself.
 fn join(name: Name, interface_index: u32, membership: Membership) -> Result<OwnedFd, OpenError> {
     let failed = |error| failed(name, "receive all that is needed from", error);
     let socket = packet_socket::open().map_err(failed)?;

@@ -77,9 +77,8 @@ fn busy(name: Name) -> OpenError {
     }
 }
 
-/// Returns the program: `return bpf_redirect_map(&map, ctx->rx_queue_index, XDP_PASS)`.
-///
-/// The last argument is the result for a queue without a socket: such frames pass to the kernel.
+/// Returns the program: `return bpf_redirect_map(&map, ctx->rx_queue_index, XDP_PASS)`. The last
+/// argument is the result for a queue without a socket: such frames pass to the kernel.
 fn program(map: BorrowedFd<'_>) -> [u64; 6] {
     use std::os::fd::AsRawFd;
     const LOAD_WORD: u8 = 0x61;

@@ -19,12 +19,9 @@ use super::interleaved::{join_lanes, step_lanes};
 use super::polynomial::{LANE_TURN_LEN, TURNS_MAX, fold_factors};
 use super::quadwords::{self, register};
 
-/// Bytes of an accumulator.
 const BLOCK_LEN: usize = 64;
-/// Bytes folded in one turn.
 const FOLD_TURN_LEN: usize = 192;
-/// Bytes of one turn. A product can start every second cycle, a CRC instruction every cycle: twelve
-/// cycles for the six products of a turn and for the twelve CRC instructions of its lanes.
+/// Twelve cycles: a product starts every second cycle (six a turn), a CRC instruction every cycle.
 const TURN_LEN: usize = FOLD_TURN_LEN + 3 * LANE_TURN_LEN;
 /// Runs with fewer turns are faster with folding alone.
 const TURNS_MIN: usize = 3;
@@ -36,11 +33,9 @@ const AHEAD_2048: [i64; 8] = lane_factors([2048; 4]);
 const AHEAD_1536: [i64; 8] = lane_factors([1536; 4]);
 const AHEAD_1024: [i64; 8] = lane_factors([1024; 4]);
 const AHEAD_512: [i64; 8] = lane_factors([512; 4]);
-/// Factors that move the first three lanes onto the last, which does not move: its product is not
-/// used.
+/// They move the first three lanes onto the last. The fourth product is not used.
 const ONTO_LAST_LANE: [i64; 8] = lane_factors([384, 256, 128, 128]);
 
-/// Factors that move 128-bit lane `i` ahead by `bits[i]`.
 const fn lane_factors(bits: [u32; 4]) -> [i64; 8] {
     let [[a, b], [c, d], [e, f], [g, h]] = [
         fold_factors(bits[0]),
@@ -51,19 +46,16 @@ const fn lane_factors(bits: [u32; 4]) -> [i64; 8] {
     [a, b, c, d, e, f, g, h]
 }
 
-/// Adds `len` bytes at `src` to a running CRC32c.
-///
 /// # Safety
-/// The processor must have the features; `src` must be readable for `len` bytes, and `len` be
-/// at least 64.
+/// The processor must have the features; `src` must be readable for `len` bytes, and `len` be at
+/// least 64.
 #[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq")]
 pub(super) unsafe fn append(state: u32, src: *const u8, len: usize) -> u32 {
     // SAFETY: the caller's promise; nothing is stored.
     unsafe { all::<false>(state, src, ptr::null_mut(), len) }
 }
 
-/// Copies `len` bytes from `src` to `dst` and adds them to a running CRC32c, loading each once.
-///
+/// Loads each byte once.
 /// # Safety
 /// As [`append`]; `dst` must be writable for `len` bytes, which do not overlap those at `src`.
 #[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq")]
@@ -72,10 +64,8 @@ pub(super) unsafe fn copy(state: u32, src: *const u8, dst: *mut u8, len: usize) 
     unsafe { all::<true>(state, src, dst, len) }
 }
 
-/// Copies like [`copy`], but stores whole vectors in order: for memory that another core used last.
-/// With such memory, the eight-byte stores of the lanes in three places would wait for each cache
-/// line longer than the CRC takes.
-///
+/// Like [`copy`], but stores whole vectors in order: for memory that another core used last. The
+/// eight-byte stores of the lanes would wait for its cache lines longer than the CRC takes.
 /// # Safety
 /// As [`copy`].
 #[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq")]
@@ -94,8 +84,7 @@ unsafe fn all<const COPY: bool>(
     mut dst: *mut u8,
     mut len: usize,
 ) -> u32 {
-    // A copy this long exceeds the nearest cache: the caches are then the bottleneck, not the
-    // products or the lanes.
+    // A longer copy exceeds the nearest cache: the caches are then the bottleneck.
     if COPY && len / TURN_LEN > TURNS_MAX {
         // SAFETY: the caller's promise.
         return unsafe { run::<COPY>(state, src, dst, len) };
@@ -118,12 +107,9 @@ unsafe fn all<const COPY: bool>(
     }
 }
 
-/// Four 64-byte accumulators, each moved ahead by 256 bytes per step and added to the block there.
-/// At the end all are moved onto the last one, which is reduced.
-///
-/// Zeros ahead of a message do not change its remainder. So the odd bytes come first, at the end of
-/// a block of zeros, and everything after them is whole blocks without a tail.
-///
+/// Four 64-byte accumulators, each moved ahead by 256 bytes per step. At the end all are moved onto
+/// the last one. Zeros ahead of a message do not change its remainder: the odd bytes come first, at
+/// the end of a block of zeros, so no tail remains.
 /// # Safety
 /// As [`append`], and as [`copy`] if `COPY`.
 #[inline]
@@ -154,9 +140,7 @@ unsafe fn run<const COPY: bool>(state: u32, src: *const u8, dst: *mut u8, len: u
     reduce(sum)
 }
 
-/// The first block of a run of `len` bytes, with the register added, and the offset of the next
-/// block. A multiple of 64 bytes is left from there.
-///
+/// The first block with the register added, and the next one's offset: whole blocks are left.
 /// # Safety
 /// As [`run`].
 #[inline]
@@ -192,7 +176,6 @@ unsafe fn begin<const COPY: bool>(
     }
 }
 
-/// Moves an accumulator ahead and adds the 64 bytes at `src + at`.
 macro_rules! fold_512 {
     ($sum:literal, $at:literal) => {
         concat!(
@@ -269,7 +252,6 @@ macro_rules! copy_lanes {
 
 /// Three accumulators beside three lanes of the CRC instruction, for `turns` turns at the end of
 /// the run. The bytes before the turns are folded alone.
-///
 /// # Safety
 /// As [`append`], and as [`copy`] if `COPY`; `turns` must be at least 1 and at most [`TURNS_MAX`],
 /// and `len` at least four bytes more than `turns * TURN_LEN`.
@@ -310,9 +292,7 @@ unsafe fn run_beside_lanes<const COPY: bool>(
     join_lanes(reduce(sum), lanes, turns)
 }
 
-/// Folds from the first address, and runs the lanes from the second, for `turns` turns. Returns the
-/// lanes' registers.
-///
+/// Folds from the first address, and runs the lanes from the second, for `turns` turns.
 /// # Safety
 /// The processor must have the features; at the first address `turns * FOLD_TURN_LEN` bytes must be
 /// readable, at the second three times `turns * LANE_TURN_LEN`, and `turns` be 1 or more.
@@ -358,7 +338,6 @@ unsafe fn turn(sums: &mut [__m512i; 3], [src, lane]: [*const u8; 2], turns: usiz
 }
 
 /// Like [`turn`], and copies the digested bytes, loading each byte once.
-///
 /// # Safety
 /// As [`turn`]; at `dst` and `copied`, as many bytes must be writable as are read, and they must
 /// not overlap the bytes that are read.
@@ -413,8 +392,6 @@ unsafe fn turn_copying(
     [a, b, c]
 }
 
-/// Loads the 64 bytes at `src + at`; copies them to `dst + at` if `COPY`.
-///
 /// # Safety
 /// The 64 bytes at `src + at` must be readable and, if `COPY`, those at `dst + at` writable.
 #[inline]
@@ -443,11 +420,9 @@ fn reduce(sum: __m512i) -> u32 {
     crc_of_quadword(state, _mm_extract_epi64::<1>(lane))
 }
 
-/// `sum` moved ahead, plus `block`.
 #[inline]
 #[target_feature(enable = "avx512f,vpclmulqdq")]
 fn fold(sum: __m512i, factors: __m512i, block: __m512i) -> __m512i {
-    /// Exclusive or of three inputs.
     const XOR: i32 = 0x96;
     let low = _mm512_clmulepi64_epi128::<0x00>(sum, factors);
     let high = _mm512_clmulepi64_epi128::<0x11>(sum, factors);
@@ -479,8 +454,7 @@ unsafe fn load(src: *const u8) -> __m512i {
     block
 }
 
-/// Loads the bytes at `src` where `mask` has a one; zeros elsewhere.
-///
+/// Zeros where `mask` has none.
 /// # Safety
 /// `src + i` must be readable for each bit `i` of the mask.
 #[inline]
@@ -516,8 +490,6 @@ unsafe fn store(dst: *mut u8, block: __m512i) {
     }
 }
 
-/// Stores the bytes for which `mask` has a one.
-///
 /// # Safety
 /// `dst + i` must be writable for each bit `i` of the mask.
 #[inline]

@@ -1,17 +1,13 @@
-//! Folding by carry-less products *beside* three lanes of the CRC instruction. The two use
-//! different units of the processor, so a pass of the loop (a *turn*) with both takes no longer
-//! than with one of them.
+//! Folding by carry-less products *beside* three lanes of the CRC instruction: both in one pass of
+//! the loop (a *turn*) take no longer than one of them.
 //!
 //! ```text
 //! head │ folded, 96 bytes a turn │ lane a, 32 a turn │ lane b │ lane c
 //! ```
 //!
-//! The head has the bytes that whole turns leave over, at most 191. Its chain of CRC instructions
-//! runs while the turns begin. At the end each part is moved ahead by the length of the parts after
-//! it.
-//!
-//! Folding uses three accumulators of 256 bits, or six of 128. There are three lanes because the
-//! CRC instruction takes three cycles and one can start every cycle.
+//! The head has the bytes that whole turns leave over, at most 191. Folding uses three accumulators
+//! of 256 bits, or six of 128. There are three lanes because the CRC instruction takes three cycles
+//! and one can start every cycle.
 
 use std::arch::asm;
 use std::arch::x86_64::{
@@ -23,17 +19,14 @@ use std::arch::x86_64::{
 use super::polynomial::{LANE_TURN_LEN, LANES_AHEAD, TURNS_MAX, fold_factors};
 use super::quadwords::{self, register};
 
-/// Bytes folded in one turn.
 const FOLD_TURN_LEN: usize = 96;
 const FOLD_TURN_BITS: u32 = 8 * 96;
 /// Bytes of one turn: the shortest run that has a turn.
 pub(super) const TURN_LEN: usize = FOLD_TURN_LEN + 3 * LANE_TURN_LEN;
 /// From this length on, a copy stores whole aligned vectors.
 const ALIGNED_COPY_LEN_MIN: usize = 2048;
-/// Bytes of a vector.
 const VECTOR_LEN: usize = 32;
 
-/// Adds the quadwords at `base + at` of all three lanes to their registers.
 macro_rules! step_lanes {
     ($base:literal, $at:literal) => {
         concat!(
@@ -58,7 +51,6 @@ macro_rules! step_lanes {
 
 pub(super) use step_lanes;
 
-/// Moves an accumulator ahead and adds the 32 bytes at `src + at`.
 macro_rules! fold_256 {
     ($sum:literal, $at:literal) => {
         concat!(
@@ -78,7 +70,6 @@ macro_rules! fold_256 {
     };
 }
 
-/// Like `fold_256`, and copies the bytes to `dst + at`.
 macro_rules! fold_256_copying {
     ($sum:literal, $at:literal) => {
         concat!(
@@ -102,7 +93,6 @@ macro_rules! fold_256_copying {
     };
 }
 
-/// Moves an accumulator ahead and adds the 16 bytes at `src + at`.
 macro_rules! fold_128 {
     ($sum:literal, $at:literal) => {
         concat!(
@@ -130,8 +120,6 @@ struct Sums {
     lanes: [u64; 3],
 }
 
-/// Adds `len` bytes at `src` to a running CRC32c, by 256-bit products.
-///
 /// # Safety
 /// The processor must have the features; `src` must be readable for `len` bytes.
 #[target_feature(enable = "sse4.2,pclmulqdq,avx2,vpclmulqdq")]
@@ -150,8 +138,6 @@ pub(super) unsafe fn append_256(mut state: u32, mut src: *const u8, mut len: usi
     unsafe { quadwords::append(state, src, len) }
 }
 
-/// Like [`append_256`], by 128-bit products.
-///
 /// # Safety
 /// As [`append_256`].
 #[target_feature(enable = "sse4.2,pclmulqdq")]
@@ -170,9 +156,7 @@ pub(super) unsafe fn append_128(mut state: u32, mut src: *const u8, mut len: usi
     unsafe { quadwords::append(state, src, len) }
 }
 
-/// Copies `len` bytes from `src` to `dst` and adds the resulting bytes of `dst` to a running
-/// CRC32c.
-///
+/// Adds the resulting bytes of `dst` to the CRC.
 /// # Safety
 /// As [`append_256`]; `dst` must be writable for `len` bytes that do not overlap those at `src`.
 /// Bytes that others write there meanwhile may enter the CRC.
@@ -201,15 +185,13 @@ pub(super) unsafe fn copy_256(
     unsafe { quadwords::copy(state, src, dst, len) }
 }
 
-/// Length of the head and number of turns after it, at least one and at most [`TURNS_MAX`]. The
-/// head is as short as possible, but not shorter than `head_min`.
+/// Length of the head, as short as possible, and number of turns, 1 to [`TURNS_MAX`].
 #[inline]
 const fn split(len: usize, head_min: usize) -> (usize, usize) {
     let turns = (len - head_min) / TURN_LEN;
     if turns > TURNS_MAX { (head_min, TURNS_MAX) } else { (len - turns * TURN_LEN, turns) }
 }
 
-/// Bytes from `ptr` to the next whole vector.
 #[inline]
 fn to_whole_vector(ptr: *mut u8) -> usize {
     ptr.addr().wrapping_neg() % VECTOR_LEN
@@ -241,8 +223,6 @@ pub(super) fn join_lanes(folded: u32, [a, b, c]: [u64; 3], turns: usize) -> u32 
     register(c) ^ crc_of_quadword(0, _mm_cvtsi128_si64(all))
 }
 
-/// Folds, and runs the lanes, for `turns` turns.
-///
 /// # Safety
 /// The processor must have the features; `src` must be readable for `turns * TURN_LEN` bytes, and
 /// `turns` be 1 or more.
@@ -291,11 +271,8 @@ unsafe fn turns_256(src: *const u8, turns: usize) -> Sums {
     Sums { folded: reduce_256([y0, y1, y2]), lanes: [a, b, c] }
 }
 
-/// Like [`turns_256`], and copies the digested bytes.
-///
 /// The lanes are read from the copy: vectors take fewer stores than quadwords would, and the
 /// processor forwards recent stores.
-///
 /// # Safety
 /// As [`turns_256`]; `dst` must be writable for as many bytes, which do not overlap those at `src`.
 #[inline]
@@ -353,8 +330,6 @@ unsafe fn turns_256_copying(src: *const u8, dst: *mut u8, turns: usize) -> Sums 
     Sums { folded: reduce_256([y0, y1, y2]), lanes: [a, b, c] }
 }
 
-/// Like [`turns_256`], by 128-bit products.
-///
 /// # Safety
 /// As [`turns_256`].
 #[inline]
@@ -434,7 +409,6 @@ fn reduce_256([y0, y1, y2]: [__m256i; 3]) -> __m128i {
     _mm_xor_si128(moved_128(low, const { fold_factors(128) }), high)
 }
 
-/// Both halves of `sum`, moved ahead.
 #[inline]
 #[target_feature(enable = "avx2,vpclmulqdq")]
 fn moved_256(sum: __m256i, factors: [i64; 2]) -> __m256i {
@@ -445,7 +419,6 @@ fn moved_256(sum: __m256i, factors: [i64; 2]) -> __m256i {
     )
 }
 
-/// `sum` moved ahead.
 #[inline]
 #[target_feature(enable = "pclmulqdq")]
 fn moved_128(sum: __m128i, factors: [i64; 2]) -> __m128i {
@@ -468,7 +441,6 @@ fn pair([low, high]: [i64; 2]) -> __m128i {
     _mm_set_epi64x(high, low)
 }
 
-/// The carry-less product of a register and a factor.
 #[inline]
 #[target_feature(enable = "pclmulqdq")]
 fn product(register: u32, factor: u32) -> __m128i {

@@ -10,9 +10,7 @@ use super::portable;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use super::{fold512, interleaved, quadwords};
 
-/// A CRC32c kernel that this processor supports: a value exists only if it does.
-///
-/// All kernels give the same results.
+/// A CRC32c kernel that this processor supports. All kernels give the same results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel(Way);
 
@@ -79,7 +77,7 @@ impl Way {
     }
 }
 
-/// The kernel of this processor, as the number of a [`Way`]. Zero: not chosen yet.
+/// As the number of a [`Way`]. Zero: not chosen yet.
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
 const PORTABLE: u8 = Way::Portable as u8;
@@ -159,9 +157,7 @@ impl Kernel {
     }
 
     /// Copies `from` to `to` and adds the resulting bytes of `to` to the running CRC32c `state`.
-    ///
-    /// # Panics
-    /// If the lengths differ: a bug of the caller.
+    /// Panics if the lengths differ.
     #[inline]
     #[must_use]
     pub fn copy(self, state: u32, from: SharedSlice<'_>, to: &mut [u8]) -> u32 {
@@ -171,9 +167,8 @@ impl Kernel {
         unsafe { self.copy_raw::<false>(state, from, to.as_mut_ptr()) }
     }
 
-    /// Copies `from` to the bytes at `dst`, which another core may have used last, and adds them to
-    /// the running CRC32c `state`: the bytes as stored, or as they are at `dst` afterwards.
-    ///
+    /// To memory that another core may have used last; the CRC is of the bytes as stored, or as
+    /// they are at `dst` afterwards.
     /// # Safety
     /// `dst` must be writable for as many bytes, without overlap; others may access them meanwhile.
     #[inline]
@@ -215,9 +210,7 @@ impl Kernel {
         }
     }
 
-    /// Copies and digests block by block, in two passes. The second pass reads the block from the
-    /// nearest cache.
-    ///
+    /// Two passes. The second reads the block from the nearest cache.
     /// # Safety
     /// As [`copy_far`](Self::copy_far).
     unsafe fn copy_by_blocks(self, mut state: u32, from: SharedSlice<'_>, dst: *mut u8) -> u32 {

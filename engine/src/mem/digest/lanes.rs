@@ -1,23 +1,15 @@
-//! Three lanes of the CRC instructions of aarch64, joined by carry-less products.
-//!
-//! ```text
-//! head │ lane a, 32 bytes a turn │ lane b │ lane c
-//! ```
-//!
-//! The head has the bytes that whole turns leave over, at most 95.
+//! Three lanes of the CRC instructions of aarch64, joined by carry-less products. The head before
+//! them has the bytes that whole turns leave over, at most 95.
 
 use std::arch::aarch64::{__crc32cd, vmull_p64};
 use std::arch::asm;
 
 use super::polynomial::{LANE_TURN_LEN, LANES_AHEAD, TURNS_MAX};
 
-/// Bytes of one turn.
 const TURN_LEN: usize = 3 * LANE_TURN_LEN;
 /// Shorter runs are not worth three lanes.
 const LANES_LEN_MIN: usize = 192;
 
-/// Adds `len` bytes at `src` to a running CRC32c.
-///
 /// # Safety
 /// The processor must have the features; `src` must be readable for `len` bytes.
 #[target_feature(enable = "crc,neon,aes")]
@@ -45,7 +37,6 @@ fn join(head: u32, [a, b, c]: [u32; 3], turns: usize) -> u32 {
     c ^ __crc32cd(0, product(b, one) ^ product(a, two) ^ product(head, three))
 }
 
-/// The carry-less product of a register and a factor.
 #[inline]
 #[target_feature(enable = "neon,aes")]
 #[expect(clippy::cast_possible_truncation, reason = "a product of 32-bit factors has 63 bits")]
@@ -120,8 +111,7 @@ unsafe fn append_quadwords(mut state: u32, src: *const u8, len: usize) -> u32 {
             "subs {left}, {left}, 8",
             "b.hs 2b",
             "3:",
-            // From here on, only the low three bits of `left` matter; steps of 8 have not changed
-            // them.
+            // From here on, only the low three bits of `left` matter: steps of 8 keep them.
             "tbz {left}, 2, 4f",
             "ldr {word:w}, [{src}], 4",
             "crc32cw {state:w}, {state:w}, {word:w}",

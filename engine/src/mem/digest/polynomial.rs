@@ -1,17 +1,13 @@
-//! Powers of x modulo the CRC32c polynomial, by which the kernels move registers ahead.
-//!
-//! Everything here is *reflected*: bit 31 of a `u32` is the coefficient of x⁰, as in the register
-//! of the CRC itself. Computed by the compiler.
+//! Powers of x modulo the CRC32c polynomial, by which the kernels move registers ahead. All are
+//! *reflected*: bit 31 of a `u32` is the coefficient of x⁰, as in the register of the CRC.
 
 /// The CRC32c polynomial 0x1EDC6F41 (RFC 3720 §12.1), reflected, without x³².
 const POLYNOMIAL: u32 = 0x82F6_3B78;
 
-/// `value · x` modulo the polynomial.
 const fn times_x(value: u32) -> u32 {
     if value & 1 == 0 { value >> 1 } else { (value >> 1) ^ POLYNOMIAL }
 }
 
-/// `x^exponent` modulo the polynomial.
 pub(super) const fn x_to_the(exponent: u32) -> u32 {
     let mut value = 1 << 31;
     let mut i = 0;
@@ -22,11 +18,9 @@ pub(super) const fn x_to_the(exponent: u32) -> u32 {
     value
 }
 
-/// The two factors that move a 128-bit piece ahead by `bits`, the low quadword's first.
-///
-/// A carry-less product of reflected operands is multiplied by x, and a 32-bit constant in the low
-/// half of a quadword counts x³² more, hence −33. The low quadword holds the higher powers: 64
-/// more.
+/// Factors that move a 128-bit piece ahead by `bits`, the low quadword's first. A product of
+/// reflected operands is multiplied by x, and a 32-bit constant in the low half of a quadword
+/// counts x³² more, hence −33. The low quadword holds the higher powers: 64 more.
 #[cfg(target_arch = "x86_64")]
 pub(super) const fn fold_factors(bits: u32) -> [i64; 2] {
     [x_to_the(bits + 64 - 33) as i64, x_to_the(bits - 33) as i64]
@@ -38,10 +32,8 @@ pub(super) const LANE_TURN_LEN: usize = 32;
 pub(super) const TURNS_MAX: usize = 64;
 
 /// Factors that move a CRC register ahead: row `turns` has those for 1, 2, 3 and 6 lanes of `turns`
-/// turns each. Row 0 is unused.
-///
-/// Multiply the register by a factor, without carries. Then feed the 64-bit product to the CRC
-/// instruction, which multiplies by x³² and reduces.
+/// turns. Multiply without carries, then feed the 64-bit product to the CRC instruction, which
+/// multiplies by x³² and reduces.
 pub(super) static LANES_AHEAD: [[u32; 4]; TURNS_MAX + 1] = {
     const LANE_TURN_BITS: u32 = 8 * 32;
     const { assert!(LANE_TURN_LEN == 32) };

@@ -2,8 +2,7 @@
 
 use urnic_netdev::SharedSlice;
 
-/// Copies block by block to the stack, because a slice may change while it is read, and lets the
-/// crate compute the CRC.
+/// Copies block by block to the stack, because a slice may change while it is read.
 pub(super) fn append(mut state: u32, slice: SharedSlice<'_>) -> u32 {
     const BLOCK_LEN: usize = 256;
     let mut block = [0; BLOCK_LEN];

@@ -1,10 +1,7 @@
-//! The CRC instruction of x86-64, without folding: for short runs, and for the rest of other
-//! kernels.
+//! The CRC instruction of x86-64, without folding: for short runs, and the rest of other kernels.
 
 use std::arch::asm;
 
-/// Adds `len` bytes at `src` to a running CRC32c.
-///
 /// # Safety
 /// The processor must have SSE4.2; `src` must be readable for `len` bytes.
 #[inline]
@@ -22,8 +19,7 @@ pub(super) unsafe fn append(state: u32, src: *const u8, len: usize) -> u32 {
             "sub {left}, 8",
             "jae 2b",
             "3:",
-            // From here on, only the low three bits of `left` matter; steps of 8 have not changed
-            // them.
+            // From here on, only the low three bits of `left` matter: steps of 8 keep them.
             "test {left:l}, 4",
             "jz 4f",
             "crc32 {state:e}, dword ptr [{src}]",
@@ -47,8 +43,7 @@ pub(super) unsafe fn append(state: u32, src: *const u8, len: usize) -> u32 {
     register(state)
 }
 
-/// Copies `len` bytes from `src` to `dst` and adds them to a running CRC32c, loading each once.
-///
+/// Loads each byte once.
 /// # Safety
 /// As [`append`]; `dst` must be writable for `len` bytes, which do not overlap those at `src`.
 #[inline]

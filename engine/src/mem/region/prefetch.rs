@@ -1,30 +1,24 @@
-//! Prefetching: loads memory into the cache ahead of its use.
-//!
-//! With many connections the state of the next one is in no cache. Code that reads it field by
-//! field waits for memory each time; prefetched lines are loaded in parallel.
+//! Prefetching: with many connections the state of the next one is in no cache. Code that reads it
+//! field by field waits for memory each time; prefetched lines are loaded in parallel.
 #![expect(unsafe_code, reason = "the processor's instruction takes an address")]
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::ptr;
 
-/// Bytes of a cache line.
 const LINE_LEN: usize = 64;
 
-/// Prefetches the cache lines of `value`.
 #[inline]
 pub(crate) fn prefetch<T>(value: &T) {
     prefetch_lines(ptr::from_ref(value).cast(), size_of::<T>());
 }
 
-/// Prefetches the cache lines of a byte range of `value`.
 #[inline(always)]
 pub(crate) fn prefetch_part<T>(value: &T, part: &Range<usize>) {
     prefetch_lines(ptr::from_ref(value).cast::<u8>().wrapping_add(part.start), part.len());
 }
 
-/// Prefetches the cache lines of the oldest entry of `queue`, or of the slot for the next entry if
-/// the queue is empty.
+/// The cache lines of the oldest entry, or of the slot for the next one if `queue` is empty.
 #[inline]
 pub(crate) fn prefetch_front<T>(queue: &VecDeque<T>) {
     if queue.capacity() > 0 {
@@ -45,8 +39,7 @@ fn prefetch_lines(base: *const u8, len: usize) {
 #[inline]
 fn prefetch_line(line: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: every x86-64 has the instruction; it changes no visible state, and does
-    // nothing if nothing is mapped at the address.
+    // SAFETY: every x86-64 has the instruction; it changes no visible state, mapped or not.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) }
 }
 

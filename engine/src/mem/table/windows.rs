@@ -9,11 +9,8 @@ use crate::mem::{Access, RegisterError, Scope};
 use crate::types::{PdNum, QpNum, Stag};
 
 impl RegionTable {
-    /// Allocates a window that is not bound. Returns one of its steering tags, which is not valid
-    /// yet, and a random odd number for choosing others.
-    ///
-    /// # Errors
-    /// [`RegisterError::TableFull`] if there are [`WINDOWS_MAX`].
+    /// Allocates a window that is not bound. Returns one of its steering tags, not valid yet, and a
+    /// random odd number for choosing others. Fails if there are [`WINDOWS_MAX`].
     pub(crate) fn alloc_window(
         &self,
         pd: PdNum,
@@ -34,8 +31,7 @@ impl RegionTable {
         Ok((stag, step | 1))
     }
 
-    /// Removes the window that has the steering tag `stag` (any of its 256). Waits as
-    /// [`deregister`](Self::deregister) does.
+    /// `stag` is any of the window's 256. Waits as [`deregister`](Self::deregister) does.
     pub(crate) fn dealloc_window(&self, stag: Stag) {
         let mut inner = self.write();
         let removed = inner.unbind(index_of(stag.0));
@@ -46,10 +42,7 @@ impl RegionTable {
     }
 
     /// Binds a window for stream `qp` of domain `pd`. Waits as [`deregister`](Self::deregister)
-    /// does: after the return, the old binding gives no access.
-    ///
-    /// # Errors
-    /// See [`BindError`]; the old binding stays then.
+    /// does: after the return, the old binding gives no access. After an error it stays.
     pub(crate) fn bind(&self, bind: &MwBind, pd: PdNum, qp: QpNum) -> Result<(), BindError> {
         let mut inner = self.write();
         let shown = inner.shown(bind, pd, qp)?;
@@ -62,8 +55,8 @@ impl RegionTable {
         Ok(())
     }
 
-    /// Unbinds the windows of type 2 that are bound at stream `qp` of domain `pd`. The stream has
-    /// ended, and another one may get its number. Waits as [`deregister`](Self::deregister) does.
+    /// Unbinds the windows of type 2 that are bound at a stream that has ended: another one may get
+    /// its number. Waits as [`deregister`](Self::deregister) does.
     pub(crate) fn unbind_at(&self, pd: PdNum, qp: QpNum) {
         let mut inner = self.write();
         if inner.windows_bound > 0 {
@@ -76,7 +69,7 @@ impl RegionTable {
 }
 
 impl Inner {
-    /// Handles the removal of a binding's entry. The tag stays with the window: it is not retired.
+    /// The tag of a removed binding stays with the window: it is not retired.
     pub(super) fn unbound(&mut self, stag: Stag) {
         self.windows_bound -= 1;
         let window = self.windows.get_mut(&index_of(stag.0));
@@ -88,14 +81,12 @@ impl Inner {
         }
     }
 
-    /// Unbinds the window with this index, if it is bound.
     fn unbind(&mut self, index: u32) -> Option<Entry> {
         let (stag, _) = self.windows.get(&index)?.bound?;
         self.remove(stag)
     }
 
-    /// Unbinds the windows that `which` selects by their entry and the region they are bound to.
-    /// The memory of the windows stays mapped, since the region or another handle keeps it.
+    /// `which` selects by entry and region. The memory stays mapped by other handles.
     pub(super) fn unbind_all(&mut self, which: impl Fn(&Entry, Stag) -> bool) {
         let Self { windows, entries, .. } = self;
         let bound = windows.values().filter_map(|window| window.bound);
@@ -162,7 +153,6 @@ impl Inner {
         }))
     }
 
-    /// Enters a checked binding. The window must not be bound.
     fn show(&mut self, bind: &MwBind, registration: Registration) {
         let window = self.windows.get_mut(&index_of(bind.stag.0)).expect("checked: it is there");
         window.bound = Some((bind.stag, bind.mr));

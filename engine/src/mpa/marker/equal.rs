@@ -1,23 +1,18 @@
-//! Consecutive FPDUs that take equally many bytes of the stream: the payload of each.
-//!
-//! Without markers all have the same payload. With markers, an FPDU that contains one more marker
-//! than another has 4 bytes less payload.
+//! Consecutive FPDUs that take equally many bytes of the stream. An FPDU that contains one more
+//! marker than another has 4 bytes less payload.
 
 use crate::limits::{MARKER_LEN, MARKER_SPACING};
 use crate::mpa::marker::{MarkerGrid, bytes_in};
 use crate::types::StreamOffset;
 
-/// Value of `EqualFpdus::lead` without markers.
 const NO_MARKERS: u64 = u64::MAX;
 
-/// Consecutive FPDUs of one message that take equally many bytes of the stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EqualFpdus {
     /// Bytes from the start of the first one to the first marker.
     lead: u64,
     /// Bytes of each on the stream: markers, length, ULPDU, pad and CRC.
     wire_len: u32,
-    /// Payload bytes of the first one.
     len: u32,
 }
 
@@ -34,7 +29,6 @@ impl EqualFpdus {
         Self { lead, wire_len, len }
     }
 
-    /// Bytes of each on the stream.
     #[inline]
     pub(crate) const fn wire_len(&self) -> u32 {
         self.wire_len
@@ -46,7 +40,6 @@ impl EqualFpdus {
         usize::try_from(self.lead).unwrap_or(usize::MAX)
     }
 
-    /// Payload bytes of the first FPDU.
     #[inline]
     pub(crate) const fn first_len(&self) -> u32 {
         self.len
@@ -58,8 +51,7 @@ impl EqualFpdus {
         if self.lead == NO_MARKERS { Some(self.len) } else { None }
     }
 
-    /// Payload bytes of the first `count` FPDUs, provided that all of them are
-    /// [possible](Self::is_possible).
+    /// All of the first `count` FPDUs must be [possible](Self::is_possible).
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "a message has less than 2³² bytes")]
     pub(crate) const fn payload_before(&self, count: u32) -> u32 {
@@ -69,19 +61,16 @@ impl EqualFpdus {
         // Length, headers, pad and CRC of each.
         let framing = bytes_in(self.lead, self.wire_len as u64) - self.len as u64;
         let wire_len = self.wire_len as u64 * count as u64;
-        // The result wraps for an FPDU too short to hold one more marker. `is_possible` refuses
-        // that FPDU.
+        // Wraps for an FPDU too short to hold one more marker, which `is_possible` refuses.
         bytes_in(self.lead, wire_len).wrapping_sub(framing * count as u64) as u32
     }
 
-    /// Payload bytes of FPDU `number`, counted from 0.
     #[inline]
     pub(crate) const fn payload_len(&self, number: u32) -> u32 {
         self.without_first(number).len
     }
 
-    /// Counts FPDUs after the first `before`: at most `most`, with at most `left` bytes of payload
-    /// together. Returns their number and their payload bytes.
+    /// Counts FPDUs after the first `before`: at most `most`, with at most `left` bytes of payload.
     #[inline]
     pub(crate) fn as_many(&self, before: u32, left: u32, most: u32) -> (u32, u32) {
         if self.lead == NO_MARKERS {
@@ -96,8 +85,8 @@ impl EqualFpdus {
         (count, len)
     }
 
-    /// Returns true if FPDU `number` can take as many bytes as the first. It cannot if its last
-    /// four bytes would be a marker: that marker leads the next FPDU (RFC 5044 §4.3).
+    /// Returns false if the last four bytes of FPDU `number` would be a marker: that leads the next
+    /// FPDU (RFC 5044 §4.3).
     #[inline]
     pub(crate) const fn is_possible(&self, number: u32) -> bool {
         let end = self.wire_len as u64 * (number as u64 + 1);
@@ -107,7 +96,6 @@ impl EqualFpdus {
         }
     }
 
-    /// The FPDUs after the first `count`.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "less than an FPDU is long")]
     pub(crate) const fn without_first(&self, count: u32) -> Self {
@@ -116,8 +104,7 @@ impl EqualFpdus {
         }
         let wire_len = self.wire_len as u64;
         let lead = self.lead.wrapping_sub(wire_len * count as u64) % MARKER_SPACING;
-        // Each marker byte less is one payload byte more. An FPDU without room for its markers is
-        // not possible.
+        // Each marker byte less is a payload byte more, unless there is no room for the markers.
         let more = bytes_in(lead, wire_len).wrapping_sub(bytes_in(self.lead, wire_len));
         Self { lead, len: self.len.saturating_add_signed(more as i32), ..*self }
     }

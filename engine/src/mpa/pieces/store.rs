@@ -18,27 +18,22 @@ type Block = [u8; PIECE_BLOCK_LEN];
 
 /// A port's memory for pieces.
 pub struct PieceStore {
-    /// All blocks by index. An entry is `None` if the block was freed because the store keeps no
-    /// more than [`PIECE_BLOCKS_MAX`]; [`take`](Self::take) allocates it anew.
+    /// By index. `None`: freed, because the store keeps no more than [`PIECE_BLOCKS_MAX`].
     pub(super) blocks: Vec<Option<Box<Block>>>,
     free: Vec<u32>,
-    /// Number of allocated blocks.
     pub(super) allocated: usize,
-    /// Limit of the far pages of all lists together.
     far_max: usize,
-    /// Far pages of all lists.
     pub(super) far: usize,
     /// A far page was refused since the last [`take_refused`](Self::take_refused).
     refused: bool,
     pub(super) bytes: u64,
     bytes_peak: u64,
-    /// Time of the last arrival of bytes.
     pub(super) now: Instant,
 }
 
 impl PieceStore {
-    /// A store with `far_max` blocks of [`PIECE_BLOCK_LEN`] bytes for far pages, limited to
-    /// [`PIECE_BLOCKS_MAX`]. Each connection may have [`NEAR_PAGES`](super::NEAR_PAGES) more.
+    /// A store with `far_max` blocks for far pages, limited to [`PIECE_BLOCKS_MAX`]. Each
+    /// connection may have [`NEAR_PAGES`](super::NEAR_PAGES) more.
     #[must_use]
     pub fn new(far_max: usize) -> Self {
         Self {
@@ -93,7 +88,6 @@ impl PieceStore {
         own < FAR_SHARE * (self.far_max - self.far)
     }
 
-    /// Records that a list with `own` far pages was refused page `number`.
     #[cold]
     pub(super) fn refuse(&mut self, number: u64, own: usize) {
         let (far, far_max) = (self.far, self.far_max);
@@ -118,8 +112,7 @@ impl PieceStore {
     }
 
     pub(super) fn give_back(&mut self, block: u32) {
-        // Frees blocks beyond the limit, so that memory for a peak of many connections is not kept
-        // for ever.
+        // Memory for a peak of many connections is not kept for ever.
         if self.allocated > PIECE_BLOCKS_MAX {
             self.blocks[block as usize] = None;
             self.allocated -= 1;

@@ -2,13 +2,9 @@
 
 use crate::time::Instant;
 
-/// Waiting times of one list's bytes. Work is done only when bytes are held or released.
-///
-/// The sum of all bytes' waiting times is the number of held bytes, integrated over time. So no
-/// byte needs a time of its own.
+/// All bytes' waiting times are the number of held bytes, integrated over time.
 #[derive(Debug, Default)]
 pub(super) struct Wait {
-    /// Time up to which bytes are counted.
     counted_to: Instant,
     octet_ns: u128,
     ns_max: u64,
@@ -23,8 +19,7 @@ impl Wait {
         self.ns_max
     }
 
-    /// Adds the time since the last call, in which `bytes` bytes were held. Call before that number
-    /// changes.
+    /// Adds the time since the last call, with `bytes` held. Call before that number changes.
     pub(super) fn advance(&mut self, now: Instant, bytes: u64) {
         let ns = now.nanos_since(self.counted_to);
         self.octet_ns = self.octet_ns.wrapping_add(u128::from(ns) * u128::from(bytes));

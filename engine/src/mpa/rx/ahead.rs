@@ -12,7 +12,7 @@ struct FpduAhead<T> {
     token: T,
 }
 
-/// Tokens of the FPDUs that wait for delivery, by position. The FPDUs never overlap.
+/// Tokens of the FPDUs that wait for delivery. The FPDUs never overlap.
 #[derive(Debug)]
 pub(super) struct Ahead<T> {
     /// Sorted by start, hence by end.
@@ -26,7 +26,6 @@ impl<T: Copy> Ahead<T> {
         Self { placed: VecDeque::new(), max: max.min(FPDUS_AHEAD_MAX) }
     }
 
-    /// Bytes on the stream of all FPDUs in the list.
     pub(super) fn bytes(&self) -> u64 {
         self.placed.iter().map(|fpdu| fpdu.end.bytes_since(fpdu.start)).sum()
     }
@@ -47,7 +46,6 @@ impl<T: Copy> Ahead<T> {
         self.placed = VecDeque::new();
     }
 
-    /// Returns true if an FPDU of the list ends at `at`, so that another one starts there.
     #[inline]
     pub(super) fn ends_at(&self, at: StreamOffset) -> bool {
         // Common case: the segment follows the last FPDU.
@@ -58,7 +56,6 @@ impl<T: Copy> Ahead<T> {
         self.placed.get(index).is_some_and(|fpdu| fpdu.end == at)
     }
 
-    /// Returns true if an FPDU at `start..end` would overlap a placed one.
     pub(super) fn conflicts_with(&self, start: StreamOffset, end: StreamOffset) -> bool {
         let index = self.placed.partition_point(|fpdu| fpdu.end <= start);
         self.placed.get(index).is_some_and(|fpdu| fpdu.start < end)
@@ -74,7 +71,6 @@ impl<T: Copy> Ahead<T> {
         self.placed.insert(index, fpdu);
     }
 
-    /// Removes the first FPDU if it starts at `at`. Returns its end and its token.
     #[inline]
     pub(super) fn pop_at(&mut self, at: StreamOffset) -> Option<(StreamOffset, T)> {
         let fpdu = *self.placed.front().filter(|first| first.start == at)?;

@@ -10,8 +10,8 @@ pub struct RxConfig {
     pub markers: bool,
     /// CRCs are checked.
     pub crc: bool,
-    /// FPDUs beyond a gap are placed at once. `false`: everything out of order is held, as over a
-    /// layered stream or for an application that polls the last byte of a buffer.
+    /// FPDUs beyond a gap are placed at once. `false`: everything out of order is held, as for a
+    /// layered stream or an application that polls the last byte of a buffer.
     pub out_of_order: bool,
     /// Shortest ULPDU accepted: the smallest DDP header.
     pub ulpdu_len_min: usize,

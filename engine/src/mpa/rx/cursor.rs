@@ -1,13 +1,8 @@
-//! One look at the FPDU that starts at a known position: its extent, its CRC, its markers.
-//!
-//! All paths of reception judge FPDUs by [`look`], which is generic over the memory that holds
-//! their bytes ([`Wire`]): the slice of a segment, memory of the device that another party may
-//! change, or a segment together with held bytes. `tests/ways.rs` compares the paths.
-//!
-//! The length and the CRC are read once. The markers and the header are read again, as copies, after
-//! the CRC over the whole FPDU; each decision uses one copy. A sender that changes bytes in between
-//! only has other bytes judged and placed, which it could have sent anyway: the CRC is no
-//! authentication (RFC 5042 §2).
+//! One look at the FPDU that starts at a known position: its extent, its CRC, its markers. All
+//! paths of reception judge FPDUs by [`look`], in any memory ([`Wire`]); `tests/ways.rs` compares
+//! the paths. The length and the CRC are read once. The markers and the header are read again, as
+//! copies, after the CRC over the whole FPDU; each decision uses one copy. A sender that changes
+//! bytes in between could have sent these anyway: the CRC is no authentication (RFC 5042 §2).
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::limits::MARKER_LEN;
@@ -20,7 +15,6 @@ use crate::types::StreamOffset;
 use crate::wire::crc32c::{Crc32c, to_wire};
 use crate::wire::mpa::Marker;
 
-/// Result of a look at an FPDU.
 pub(super) enum Look<W> {
     /// A valid FPDU, and the bytes after it.
     Valid { layout: FpduLayout, fpdu: W, rest: W },
@@ -66,8 +60,7 @@ pub(super) fn look<'s, W: Wire<'s>>(
     Look::Valid { layout, fpdu, rest }
 }
 
-/// Returns true if the CRC is right. It covers all bytes of the FPDU before it, markers too (RFC
-/// 5044 §4.4).
+/// The CRC covers all bytes of the FPDU before it, markers too (RFC 5044 §4.4).
 // spec: MPA-4.4-9, MPA-4.4-10, MPA-4.4-11, MPA-4.4-12
 #[inline(always)]
 fn has_good_crc<'s, W: Wire<'s>>(fpdu: W, layout: FpduLayout) -> bool {

@@ -1,5 +1,4 @@
-//! Errors of reception. A *fault* is a defect of an FPDU. An *error* reports a fault, and says if
-//! the receiver can continue.
+//! Errors of reception. A *fault* is a defect of an FPDU; an *error* reports it.
 
 use std::ops::Range;
 
@@ -26,11 +25,9 @@ pub enum MpaFault {
 pub struct MpaError {
     /// The fault.
     pub fault: MpaFault,
-    /// The segment can be dropped, so that TCP retransmits it, instead of ending the stream.
-    ///
-    /// RFC 5044 §8: for a wrong CRC or marker an optimized MPA/TCP "MAY" do so. This is possible
-    /// only if nothing of the FPDU was accepted before, and helps only if another copy may differ.
-    /// The receiver then stays usable; otherwise it has stopped.
+    /// The segment can be dropped, so that TCP retransmits it (RFC 5044 §8: "MAY" for a wrong CRC
+    /// or marker): nothing of the FPDU was accepted before, and another copy may differ. The
+    /// receiver then stays usable; otherwise it has stopped.
     pub droppable: bool,
 }
 
@@ -43,21 +40,20 @@ pub enum RxError<E> {
     Sink(E),
 }
 
-/// An error that stops the processing of a segment. `accepted` is the position up to which its
-/// bytes are accepted nevertheless; `None` if the receiver must stop for good.
+/// `accepted` is the position up to which the segment's bytes are accepted nevertheless; `None` if
+/// the receiver must stop for good.
 pub(super) struct Stop<E> {
     pub(super) error: RxError<E>,
     pub(super) accepted: Option<StreamOffset>,
 }
 
 impl<E> Stop<E> {
-    /// Error for an FPDU that the layer above refused: the receiver must stop.
     #[cold]
     pub(super) const fn of_sink(error: E) -> Self {
         Self { error: RxError::Sink(error), accepted: None }
     }
 
-    /// Error for a fault in an FPDU whose start is certain. `fpdu` is its known extent.
+    /// `fpdu` is the known extent of an FPDU whose start is certain.
     #[cold]
     pub(super) fn of_peer(
         fault: MpaFault,
@@ -72,8 +68,7 @@ impl<E> Stop<E> {
 }
 
 impl MpaFault {
-    /// Error for an FPDU with this fault. `fpdu` is its known extent; `vouched` is true if a good
-    /// CRC vouches for its bytes.
+    /// `fpdu` is its known extent; `vouched`: a good CRC vouches for its bytes.
     pub(super) fn error(
         self,
         fpdu: Range<StreamOffset>,
@@ -82,8 +77,7 @@ impl MpaFault {
     ) -> MpaError {
         // RFC 5044 §8: the segment may be dropped; then nothing of the FPDU may be acknowledged.
         let starts_inside = fpdu.start >= slice.at && fpdu.start < slice.end();
-        // RFC 5044 §4.4: the CRC covers the markers, so every copy that a good CRC vouches for is
-        // the same.
+        // RFC 5044 §4.4: the CRC covers the markers: all copies with a good CRC are the same.
         MpaError { fault: self, droppable: starts_inside && fpdu.end <= slice.end() && !vouched }
     }
 }

@@ -9,11 +9,9 @@ use crate::mpa::rx::octets::{At, Marked, Octets, Slice, Ulpdu, after};
 use crate::mpa::rx::{FpduReceiver, FpduSink};
 use crate::types::StreamOffset;
 
-/// A fault at a trusted position.
 pub(super) struct FaultAt {
     fault: MpaFault,
     start: StreamOffset,
-    /// The FPDU, if all its bytes are present.
     fpdu: Option<Located>,
 }
 
@@ -71,8 +69,7 @@ impl<'a> FaultyFpdu<'a> {
 }
 
 impl<T: Copy> FpduReceiver<T> {
-    /// Lets an observer skip a faulty FPDU. Returns the end of the FPDU; `None` if there is no room
-    /// to remember it.
+    /// An observer skips it. Returns its end; `None` if there is no room to remember it.
     #[cold]
     pub(super) fn pass_over<S: FpduSink<Token = T>>(
         &mut self,

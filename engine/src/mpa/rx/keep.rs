@@ -10,8 +10,7 @@ use crate::time::Instant;
 use crate::types::StreamOffset;
 
 impl<T: Copy> FpduReceiver<T> {
-    /// Holds the segment's bytes before `to`. Returns the position of the first byte that the store
-    /// refused; `None` if it took all.
+    /// Returns the position of the first byte that the store refused; `None` if it took all.
     pub(super) fn hold_before(
         &mut self,
         to: StreamOffset,
@@ -23,8 +22,7 @@ impl<T: Copy> FpduReceiver<T> {
         (kept_to < before.end()).then_some(kept_to)
     }
 
-    /// Passes up FPDUs from held bytes that begin at the delivered position. `end` is the end of
-    /// the segment.
+    /// From held bytes at the delivered position. `end` is the end of the segment.
     pub(super) fn resume<S: FpduSink<Token = T>>(
         &mut self,
         end: StreamOffset,
@@ -68,7 +66,6 @@ impl<T: Copy> FpduReceiver<T> {
         }
     }
 
-    /// Copies bytes into the piece store. Returns the number of bytes for which there was room.
     fn hold(&mut self, part: Slice<'_>, store: &mut PieceStore) -> usize {
         self.held.advance(self.next, store);
         let kept = self.held.hold(part.at, part.bytes, store);
@@ -77,8 +74,8 @@ impl<T: Copy> FpduReceiver<T> {
         kept
     }
 
-    /// Gives up held bytes far beyond the in-order point, and calls `forget` with each range of
-    /// them. TCP must treat these bytes as never received, so that the peer retransmits them.
+    /// Gives up held bytes far beyond the in-order point, and calls `forget` with each range. TCP
+    /// must treat them as never received, so that the peer retransmits them.
     pub fn give_up_far(&mut self, store: &mut PieceStore, forget: impl FnMut(Range<StreamOffset>)) {
         tracing::debug!(
             target: "urnic::mpa", next = %self.next, bytes_held = self.bytes_held(),
@@ -88,20 +85,17 @@ impl<T: Copy> FpduReceiver<T> {
         self.count_wait();
     }
 
-    /// Returns the time since which the stream has made no progress while it held bytes far beyond
-    /// the in-order point; `None` if it holds none.
+    /// `None` if no bytes far beyond the in-order point are held.
     #[must_use]
     pub(crate) fn stalled_since(&self) -> Option<Instant> {
         self.held.stalled_since()
     }
 
-    /// Copies the waiting times of the held bytes to the counters.
     pub(super) const fn count_wait(&mut self) {
         self.counters.held_byte_ns = self.held.octet_ns();
         self.counters.held_ns_max = self.held.held_ns_max();
     }
 
-    /// Counts a segment for which there was not enough room.
     #[cold]
     pub(super) fn count_refusal(&mut self) {
         let (bytes_held, fpdus_ahead) = (self.bytes_held(), self.fpdus_ahead());

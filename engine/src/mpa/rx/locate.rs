@@ -10,23 +10,19 @@ use crate::mpa::rx::octets::{At, Octets, Slice, after};
 use crate::types::StreamOffset;
 use crate::wire::mpa::Marker;
 
-/// Most faulty FPDUs that the markers of one segment may lead to. The receiver then ignores the
-/// other markers of the segment. Limits the work that a peer can cause: checking the CRC of a bad
-/// FPDU takes as long as for a good one.
+/// Most faulty FPDUs that the markers of one segment may lead to: limits the work that a peer can
+/// cause, since checking a bad FPDU takes as long as a good one.
 const BAD_LEADS_MAX: usize = 2;
 
-/// An FPDU with all bytes present.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Located {
     pub(super) start: StreamOffset,
     pub(super) end: StreamOffset,
     pub(super) layout: FpduLayout,
-    /// All its bytes lie in the segment.
     pub(super) in_segment: bool,
 }
 
 impl Located {
-    /// The FPDU at `start`, all of whose bytes are present.
     pub(super) const fn new(start: StreamOffset, layout: FpduLayout, slice: Slice<'_>) -> Self {
         let end = after(start, layout.wire_len());
         let in_segment = slice.at.0 <= start.0 && end.0 <= slice.end().0;
@@ -34,9 +30,7 @@ impl Located {
     }
 }
 
-/// Result of following markers.
 pub(super) enum Lead {
-    /// A valid FPDU.
     Found(Located),
     /// The start of an incomplete FPDU.
     Partial(StreamOffset),
@@ -46,12 +40,9 @@ pub(super) enum Lead {
 }
 
 impl<T: Copy> FpduReceiver<T> {
-    /// Looks for an FPDU in or around a segment beyond a gap. Tries, in this order, the start
-    /// recorded for the held run before the segment, the markers in and directly after the segment,
-    /// and the start recorded for the held run after it.
-    ///
-    /// `run_start` is the start of the held run that ends at the segment; the start of the segment
-    /// if there is none.
+    /// Looks for an FPDU in or around a segment beyond a gap: the start recorded for the held run
+    /// before the segment (from `run_start` on), the markers in and directly after the segment, and
+    /// the start recorded for the held run after it, in this order.
     pub(super) fn find_lead(
         &mut self,
         run_start: StreamOffset,
@@ -112,8 +103,7 @@ impl<T: Copy> FpduReceiver<T> {
     }
 }
 
-/// Returns the FPDU starts that markers point at: the markers with any byte in the segment, and the
-/// first marker after it if its bytes are held.
+/// From markers with any byte in the segment, and from the next one if its bytes are held.
 fn marker_leads<'a>(
     grid: MarkerGrid,
     run_start: StreamOffset,

@@ -9,7 +9,6 @@ use crate::types::StreamOffset;
 /// Bytes that [`Ulpdu::head`] makes contiguous: the longest DDP and RDMAP header, rounded up.
 pub const HEAD_LEN: usize = 72;
 
-/// Returns the position `bytes` after `at`. Streams end long before positions wrap.
 #[inline]
 pub(super) const fn after(at: StreamOffset, bytes: usize) -> StreamOffset {
     StreamOffset(at.0.wrapping_add(bytes as u64))
@@ -20,24 +19,18 @@ pub(super) trait Wire<'s>: Copy {
     /// The bytes from `at` on, if `at` is not beyond the bytes that are present.
     fn from(&self, at: usize) -> Option<Self>;
 
-    /// Splits after `len` bytes; `None` if fewer are present.
     fn split(&self, len: usize) -> Option<(Self, Self)>;
 
-    /// The `N` bytes at `at`, if all are present.
     fn read<const N: usize>(&self, at: usize) -> Option<[u8; N]>;
 
-    /// The run of bytes at `at` that is contiguous in memory; `None` if the byte at `at` is not
-    /// present.
+    /// The run of bytes at `at` that is contiguous in memory, if the byte at `at` is present.
     fn run(&self, at: usize) -> Option<SharedSlice<'s>>;
 
-    /// Calls `each` with the runs of the `len` bytes at `at`, which must be present.
     fn for_each_run(&self, at: usize, len: usize, each: impl FnMut(SharedSlice<'s>));
 
-    /// Calls `pass` with the ULPDU of the FPDU that starts here.
     fn with_ulpdu<R>(&self, layout: FpduLayout, pass: impl FnOnce(&Ulpdu<'_>) -> R) -> R;
 }
 
-/// Bytes of the segment being handled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slice<'s> {
     pub(super) at: StreamOffset,
@@ -50,19 +43,16 @@ impl<'s> Slice<'s> {
         after(self.at, self.bytes.len())
     }
 
-    /// Index of `at` in the slice; beyond its length if `at` is outside.
     #[inline]
     fn index(&self, at: StreamOffset) -> usize {
         usize::try_from(at.0.wrapping_sub(self.at.0)).unwrap_or(usize::MAX)
     }
 
-    /// The `len` bytes at `at`, if the slice contains all of them.
     #[inline]
     pub(super) fn get(&self, at: StreamOffset, len: usize) -> Option<&'s [u8]> {
         self.bytes.get(self.index(at)..)?.get(..len)
     }
 
-    /// The part at or after `at`.
     pub(super) fn from(&self, at: StreamOffset) -> Self {
         if at <= self.at {
             return *self;
@@ -71,7 +61,6 @@ impl<'s> Slice<'s> {
         Self { at: at.min(self.end()), bytes }
     }
 
-    /// The part before `at`.
     pub(super) fn before(&self, at: StreamOffset) -> Self {
         if at <= self.at {
             return Self { bytes: &[], ..*self };
@@ -89,8 +78,7 @@ pub(super) struct Octets<'s, 'h> {
 }
 
 impl<'s: 'a, 'h: 'a, 'a> Octets<'s, 'h> {
-    /// The run of bytes from `at` on that is contiguous in memory; empty if the byte at `at` is not
-    /// present.
+    /// The run of bytes from `at` on that is contiguous in memory; empty if `at` is not present.
     pub(super) fn run(&self, at: StreamOffset) -> &'a [u8] {
         match self.slice.bytes.get(self.slice.index(at)..) {
             Some(run) if !run.is_empty() => run,
@@ -98,7 +86,6 @@ impl<'s: 'a, 'h: 'a, 'a> Octets<'s, 'h> {
         }
     }
 
-    /// The `N` bytes at `at`, if all are present.
     #[inline]
     pub(super) fn read<const N: usize>(&self, at: StreamOffset) -> Option<[u8; N]> {
         match self.slice.get(at, N) {
@@ -138,7 +125,6 @@ impl<'s: 'a, 'h: 'a, 'a> Octets<'s, 'h> {
     }
 }
 
-/// All bytes that are present from `start` on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At<'a> {
     pub(super) octets: Octets<'a, 'a>,
@@ -148,14 +134,12 @@ pub(super) struct At<'a> {
 /// A whole FPDU with markers among its bytes, or with its bytes in several parts of memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Marked<W> {
-    /// The bytes from the start of the FPDU on.
     pub(super) wire: W,
     pub(super) layout: FpduLayout,
 }
 
 impl<'a, W: Wire<'a>> Marked<W> {
-    /// Calls `each` with the runs of the ULPDU's bytes from `from` on. Each position follows from
-    /// the one before, so only the first takes divisions, and each run of memory is passed once.
+    /// Each position follows from the one before, so only the first takes divisions.
     #[inline]
     fn for_each_chunk(&self, from: usize, mut each: impl FnMut(SharedSlice<'a>)) {
         let Self { wire, layout } = self;
@@ -174,7 +158,6 @@ impl<'a, W: Wire<'a>> Marked<W> {
         }
     }
 
-    /// The next run of the ULPDU's bytes from `at` on. `rest` bytes are left.
     #[inline(never)]
     fn chunk(&self, at: usize, rest: usize) -> Option<SharedSlice<'a>> {
         let octet = at.saturating_add(LENGTH_LEN);
@@ -182,7 +165,6 @@ impl<'a, W: Wire<'a>> Marked<W> {
         Some(run.part(0, self.layout.run_len_from(octet).min(rest).min(run.len())))
     }
 
-    /// The first `N` bytes of the ULPDU, unless a marker splits them.
     #[inline(always)]
     fn front<const N: usize>(&self) -> Option<[u8; N]> {
         let unsplit = self.layout.run_len_from(LENGTH_LEN).min(self.layout.ulpdu_len());
@@ -328,35 +310,26 @@ pub struct Ulpdu<'a> {
 
 #[derive(Clone, Copy, Debug)]
 enum Source<'a> {
-    /// A ULPDU in one slice.
     Contiguous(&'a [u8]),
-    /// A ULPDU in the device's memory, which may change.
     Scattered(Scattered<'a>),
-    /// A ULPDU in one slice with markers.
     MarkedSlice(&'a Marked<&'a [u8]>),
-    /// A ULPDU in the device's memory, with markers.
     Marked(&'a Marked<Scattered<'a>>),
-    /// A ULPDU in a segment and held bytes.
     Spread(&'a Marked<At<'a>>),
 }
 
 impl<'a> Ulpdu<'a> {
-    /// The ULPDU in `fpdu`.
     pub(super) const fn from_spread(fpdu: &'a Marked<At<'a>>) -> Self {
         Self { source: Source::Spread(fpdu), len: fpdu.layout.ulpdu_len() }
     }
 
-    /// A ULPDU in runs of memory that may change.
     pub(super) const fn from_scattered(octets: Scattered<'a>) -> Self {
         Self { source: Source::Scattered(octets), len: octets.len() }
     }
 
-    /// A ULPDU in one slice, with markers among its bytes.
     pub(super) const fn from_marked_slice(fpdu: &'a Marked<&'a [u8]>) -> Self {
         Self { source: Source::MarkedSlice(fpdu), len: fpdu.layout.ulpdu_len() }
     }
 
-    /// A ULPDU in memory that may change, with markers among its bytes.
     pub(super) const fn from_marked(fpdu: &'a Marked<Scattered<'a>>) -> Self {
         Self { source: Source::Marked(fpdu), len: fpdu.layout.ulpdu_len() }
     }
@@ -386,8 +359,8 @@ impl<'a> Ulpdu<'a> {
     #[must_use]
     #[inline(always)]
     pub fn front<const N: usize>(&self) -> Option<[u8; N]> {
-        // Matches by reference: a copy of the enum just written would be read with loads of other
-        // sizes than the stores, and the processor could not forward the stores to the loads.
+        // By reference: a copy of the enum would be read with loads of other sizes than the stores
+        // just made, which the processor could not forward.
         match &self.source {
             Source::Contiguous(octets) => octets.first_chunk().copied(),
             Source::Scattered(octets) => octets.read(),
@@ -405,7 +378,7 @@ impl<'a> Ulpdu<'a> {
     }
 
     /// The first [`HEAD_LEN`] bytes, or all if the ULPDU is shorter, in contiguous memory that does
-    /// not change. Copies to `scratch` unless the head is in one piece of a slice.
+    /// not change: in `scratch` unless they are in one piece of a slice.
     #[must_use]
     #[inline]
     pub fn head<'h>(&self, scratch: &'h mut [u8; HEAD_LEN]) -> &'h [u8]
@@ -469,7 +442,6 @@ impl<'a> Ulpdu<'a> {
 #[derive(Clone, Debug)]
 pub struct Chunks<'a> {
     ulpdu: Ulpdu<'a>,
-    /// Bytes of the ULPDU already returned.
     at: usize,
 }
 

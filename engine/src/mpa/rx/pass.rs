@@ -1,12 +1,8 @@
 //! Fast path: whole FPDUs in a segment that continues the stream, in a slice or in memory of the
-//! device that another party may change.
-//!
-//! - Requires that no bytes are held and no FPDU is placed ahead, so it uses neither the piece
-//!   store nor the list of FPDUs ahead.
-//! - It stops at the first FPDU that is incomplete or has a fault. The general path,
-//!   `FpduReceiver::take`, processes the rest of the segment; bytes in memory of the device are
-//!   copied to contiguous memory for it.
-//! - `tests/ways.rs` compares both: placement, delivery, errors, counters.
+//! device that another party may change. Requires that no bytes are held and no FPDU is placed
+//! ahead. It stops at the first FPDU that is incomplete or has a fault: the general path,
+//! `FpduReceiver::take`, processes the rest, copied to contiguous memory. `tests/ways.rs` compares
+//! both: placement, delivery, errors, counters.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::mem::Scattered;
@@ -22,8 +18,7 @@ use crate::types::StreamOffset;
 const UNMARKED: MarkerGrid = MarkerGrid::new(StreamOffset::ZERO, false);
 
 impl<T: Copy> FpduReceiver<T> {
-    /// Passes up whole FPDUs at the front of a segment that continues the stream, if nothing is
-    /// held or ahead. Returns the rest; the general path handles any irregularity in it.
+    /// Passes up whole FPDUs at the front, if nothing is held or ahead. Returns the rest.
     #[inline]
     pub(super) fn pass_whole<'s, S: FpduSink<Token = T>>(
         &mut self,
@@ -68,8 +63,7 @@ impl<T: Copy> FpduReceiver<T> {
         self.conclude(end, passed, store)
     }
 
-    /// Implements [`pass`](Self::pass) with markers. Not inlined: two copies would slow down the
-    /// path without markers.
+    /// Not inlined: two copies would slow down the path without markers.
     #[inline(never)]
     fn pass_marked<'s, W: Wire<'s>, S: FpduSink<Token = T>>(
         &mut self,
@@ -79,8 +73,7 @@ impl<T: Copy> FpduReceiver<T> {
         self.pass::<_, _, true>(wire, sink)
     }
 
-    /// Passes up the valid FPDUs at the front of `rest`, which begins with the next FPDU. Returns
-    /// the bytes after them.
+    /// `rest` begins with the next FPDU. Returns the bytes after the valid ones.
     #[inline(always)]
     fn pass<'s, W: Wire<'s>, S: FpduSink<Token = T>, const MARKERS: bool>(
         &mut self,

@@ -6,14 +6,12 @@ use crate::wire::mpa::EnhancedHeader;
 
 const NOT_NEGOTIATED: u16 = EnhancedHeader::NOT_NEGOTIATED;
 
-/// A pair of depths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Depths {
     pub(super) ird: u16,
     pub(super) ord: u16,
 }
 
-/// Depths in the peer's enhanced word.
 pub(super) fn peer_depths(word: &EnhancedHeader) -> PeerDepths {
     // RFC 6581 §9.1: 0x3FFF means "not negotiated"; it is never a count.
     // spec: MPA2-9.1-10
@@ -21,8 +19,7 @@ pub(super) fn peer_depths(word: &EnhancedHeader) -> PeerDepths {
     PeerDepths { ird: count(word.ird), ord: count(word.ord) }
 }
 
-/// The responder's depths after a Request with `peer`: the depths to use, and the depths for the
-/// Reply.
+/// After a Request with `peer`: the responder's depths to use, and those for the Reply.
 pub(super) fn respond(own: Depths, peer: PeerDepths) -> (Depths, Depths) {
     // RFC 6581 §9.1: the responder's ORD MUST NOT exceed the initiator's IRD.
     // spec: MPA2-9.1-2, MPA2-9.1-3

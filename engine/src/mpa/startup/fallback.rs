@@ -1,8 +1,6 @@
-//! Features that an initiator drops, on a new connection, if a peer lacks them.
-//!
-//! No peer reports which part of the Request it did not understand. RFC 6581 §10 makes the peer
-//! close TCP without a Reply, and drivers that cannot send markers reject. So another attempt is a
-//! guess. Each is made at most once, if it may help: revision 1 first, then no markers.
+//! Features that an initiator drops, on a new connection, if a peer lacks them. No peer reports
+//! which part of the Request it did not understand: another attempt is a guess. Each is made at
+//! most once, if it may help: revision 1 first, then no markers.
 
 use super::{MpaStartupError, Offer, Rejection, Revision, StartupConfig};
 
@@ -11,7 +9,7 @@ bitflags::bitflags! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct Fallback: u8 {
         /// Revision 2, for peers that know only RFC 5044. The applications then agree on IRD and
-        /// ORD themselves. Never dropped in the peer-to-peer model, which revision 1 does not have.
+        /// ORD. Never dropped in the peer-to-peer model.
         // RFC 6581 §10: the initiator MAY then attempt to use RFC 5044, if the ULP can.
         const REVISION_1 = 1;
         /// Markers in what the peer sends: for peers that cannot send any.
@@ -19,14 +17,11 @@ bitflags::bitflags! {
     }
 }
 
-/// Failure of an attempt to start MPA as initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Setback<'a> {
     /// The peer closed or reset the established connection instead of sending a whole Reply.
     Closed,
-    /// The Reply is invalid or its terms are not acceptable.
     Unusable(MpaStartupError),
-    /// The Reply rejects the connection.
     Rejected(&'a Rejection),
 }
 
@@ -51,11 +46,8 @@ impl Retry {
     }
 }
 
-/// Settings of the next attempt after `config` has met `setback`.
-///
-/// A Reply with too high an ORD, or without a common ready-to-receive message, leads to no other
-/// attempt: the peer has understood the Request and receives a Terminate with the reason (RFC 6581
-/// §9).
+/// A Reply with too high an ORD, or without a common RTR message, leads to no other attempt: the
+/// peer has understood the Request and receives a Terminate with the reason (RFC 6581 §9).
 pub(super) fn after(config: &StartupConfig, setback: &Setback<'_>) -> Option<StartupConfig> {
     let lower_revision = config.fallback.contains(Fallback::REVISION_1)
         && config.revision == Revision::Two
@@ -83,8 +75,8 @@ pub(super) fn after(config: &StartupConfig, setback: &Setback<'_>) -> Option<Sta
         Setback::Unusable(MpaStartupError::EnhancedMismatch) if lower_revision => {
             Some(in_revision_1)
         }
-        // RFC 5044 §4.3 requires every sender to support markers. Peers that cannot send them
-        // reject without Private Data. An application that rejects mostly gives a reason.
+        // RFC 5044 §4.3 requires markers of every sender. Peers that cannot send them reject
+        // without Private Data; an application that rejects mostly gives a reason.
         Setback::Rejected(rejection) if no_markers && rejection.private_data.is_empty() => {
             Some(without_markers)
         }

@@ -5,18 +5,16 @@ use std::ops::RangeInclusive;
 use super::{MpaStartupError, Revision};
 use crate::wire::mpa::{StartupFrame, StartupHeader, StartupKind};
 
-/// The frame received so far.
 #[derive(Clone, Debug)]
 pub(super) struct FrameReader {
     kind: StartupKind,
-    /// Accepted revisions.
     revisions: RangeInclusive<Revision>,
     buffer: [u8; StartupFrame::LEN_MAX],
-    /// Bytes of `buffer` in use. `len <= wanted <= buffer.len()`
+    /// `len <= wanted <= buffer.len()`
     len: usize,
-    /// Length of the frame as far as it is known: first of the fixed part, then of the whole frame.
+    /// First of the fixed part, then of the whole frame.
     wanted: usize,
-    /// Revision of the frame, known once the fixed part has proved valid.
+    /// Known once the fixed part has proved valid.
     revision: Option<Revision>,
 }
 
@@ -32,10 +30,8 @@ impl FrameReader {
         }
     }
 
-    /// Consumes bytes until the frame is complete. Returns the number of bytes consumed.
-    ///
-    /// Reports every fault of the frame as soon as its byte has arrived, without waiting for the
-    /// Private Data. An error persists: the next call parses the same bytes.
+    /// Returns the bytes consumed. Reports every fault as soon as its byte has arrived. An error
+    /// persists: the next call parses the same bytes.
     pub(super) fn read(&mut self, bytes: &[u8]) -> Result<usize, MpaStartupError> {
         // spec: MPA-7.1-1
         let mut consumed = self.fill(bytes);
@@ -48,8 +44,7 @@ impl FrameReader {
             let revision = Revision::from_wire(header.revision)
                 .filter(|revision| self.revisions.contains(revision))
                 // RFC 5044 Appendix C.1: an RNIC of the RDMA Consortium always sends M = 1. A peer
-                // that sends revision 0 without M is no such RNIC, and its later behaviour is
-                // unknown.
+                // with revision 0 without M is none, and its later behaviour is unknown.
                 .filter(|revision| *revision > Revision::Rdmac || header.markers)
                 .ok_or(MpaStartupError::Revision(header.revision))?;
             self.revision = Some(revision);
@@ -59,7 +54,6 @@ impl FrameReader {
         Ok(consumed)
     }
 
-    /// The frame and its revision, once complete.
     pub(super) fn frame(&self) -> Option<(StartupFrame<'_>, Revision)> {
         let revision = self.revision?;
         let (frame, _) = StartupFrame::parse_as(self.kind, &self.buffer[..self.len]).ok()??;

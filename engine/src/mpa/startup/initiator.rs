@@ -8,13 +8,10 @@ use super::{
 };
 use crate::wire::mpa::{EnhancedHeader, RtrKinds, StartupFrame, StartupHeader, StartupKind};
 
-/// Sends a Request and waits for the Reply.
-///
-/// Which end opened the TCP connection does not matter (RFC 5044 §7.1).
+/// Sends a Request and waits for the Reply, whichever end opened TCP (RFC 5044 §7.1).
 #[derive(Clone, Debug)]
 pub struct Initiator {
     config: StartupConfig,
-    /// The Request was enhanced.
     enhanced: bool,
     offered: Depths,
     /// Private Data of the offer, for another attempt.
@@ -43,10 +40,7 @@ pub struct Rejection {
 }
 
 impl Initiator {
-    /// Starts an exchange. Also returns the Request, which is sent first.
-    ///
-    /// # Errors
-    /// If a Request cannot express the configuration or the offer.
+    /// Also returns the Request. Fails if it cannot express the configuration or the offer.
     pub fn new(
         config: &StartupConfig,
         offer: &Offer<'_>,
@@ -81,11 +75,8 @@ impl Initiator {
         Ok((initiator, super::emit(header, word, offer.private_data)))
     }
 
-    /// Handles bytes from the responder.
-    ///
-    /// # Errors
-    /// If the Reply is malformed or its terms cannot be met; `MpaStartupError::terminates_in` says
-    /// how to end the connection. Also if bytes follow after a whole Reply was reported.
+    /// Handles bytes from the responder. Fails if the Reply is malformed or its terms cannot be met
+    /// (see `MpaStartupError::terminates_in`), or bytes follow a whole Reply.
     pub fn handle_bytes(
         &mut self,
         bytes: &[u8],
@@ -103,8 +94,7 @@ impl Initiator {
         Ok(Progress::Done { consumed, value })
     }
 
-    /// The next attempt on a new TCP connection after this one has failed; `None` if the
-    /// configuration has no fallback left, or none that would help.
+    /// On a new TCP connection, if the configuration has a fallback that would help.
     #[must_use]
     pub(crate) fn retry(&self, setback: &Setback<'_>) -> Option<Retry> {
         let Depths { ird, ord } = self.offered;
@@ -155,8 +145,8 @@ impl Initiator {
         peer: PeerDepths,
         framing: Framing,
     ) -> Result<(Depths, Rtr), MpaStartupError> {
-        // A responder that answers 0x3FFF with a number breaks RFC 6581 §9.1. This side respects
-        // the IRD and ignores the ORD: the applications agree on that themselves.
+        // A responder that answers 0x3FFF with a number breaks RFC 6581 §9.1: its IRD is respected,
+        // its ORD ignored. The applications agree on that themselves.
         let ord = if self.config.negotiate_depths { peer.ord } else { None };
         let mut depths = depth::conclude(self.offered, PeerDepths { ord, ..peer })
             // spec: MPA2-9.1-7
@@ -176,7 +166,6 @@ impl Initiator {
     }
 }
 
-/// The lowest revision a Reply may have.
 // RFC 5044 Appendix C.2.5: a permissive initiator changes to revision 0 if the Reply has it.
 // spec: MPA-C-3, MPA-C-5
 const fn lowest(config: &StartupConfig) -> Revision {
@@ -201,13 +190,13 @@ fn request_word(config: &StartupConfig, offer: &Offer<'_>) -> EnhancedHeader {
     }
 }
 
-// RFC 6581 §9.2: the initiator MUST send one of the messages whose flag both sides have set; it may
-// choose. With A = 0 in the Reply the flags of the Reply are ignored.
+// RFC 6581 §9.2: the initiator MUST send one of the messages whose flag both sides have set. With A
+// = 0 in the Reply its flags are ignored.
 // spec: MPA2-9.2-6
 fn choose_rtr(own: RtrKinds, reply: &EnhancedHeader, peer_ird: Option<u16>) -> Option<RtrKind> {
     let common = if reply.peer_to_peer { own & reply.rtr } else { RtrKinds::empty() };
-    // The Write first: it needs no answer. Then the Read, which counts against the responder's IRD.
-    // The Send last: the RFCs leave open whether it consumes a receive buffer.
+    // The Write first: it needs no answer. The Read counts against the responder's IRD. The Send
+    // last: the RFCs leave open whether it consumes a receive buffer.
     if common.contains(RtrKinds::WRITE) {
         Some(RtrKind::WriteZero)
     } else if common.contains(RtrKinds::READ) && peer_ird != Some(0) {

@@ -48,21 +48,15 @@ enum State {
 }
 
 impl Responder {
-    /// Waits for a Request.
-    ///
-    /// # Errors
-    /// If the configuration contradicts itself.
+    /// Waits for a Request. Fails if the configuration contradicts itself.
     pub fn new(config: &StartupConfig) -> Result<Self, StartupMisuse> {
         config.check()?;
         let reader = FrameReader::new(StartupKind::Request, acceptable(config));
         Ok(Self { config: *config, reader, state: State::Reading })
     }
 
-    /// Handles bytes from the initiator.
-    ///
-    /// # Errors
-    /// If the Request is malformed. Also if bytes follow after a whole Request was reported: the
-    /// initiator may not send any before it has the Reply, and afterwards bytes are FPDUs.
+    /// Handles bytes from the initiator. Fails if the Request is malformed, or bytes follow a whole
+    /// Request: the initiator must wait for the Reply.
     pub fn handle_bytes(&mut self, bytes: &[u8]) -> Result<Progress<PeerRequest>, MpaStartupError> {
         if !matches!(self.state, State::Reading) {
             return nothing_expected(bytes);
@@ -72,22 +66,17 @@ impl Responder {
         let Some((frame, revision)) = self.reader.frame() else {
             return Ok(Progress::NeedMore);
         };
-        // RFC 5044 Appendix C.2.5: an RNIC of the RDMA Consortium answers revision 1 with its own
-        // 0.
+        // RFC 5044 Appendix C.2.5: an RNIC of the RDMA Consortium answers revision 1 with its 0.
         let revision = revision.min(self.config.revision);
         let request = PeerRequest::from_frame(frame, revision);
         self.state = State::Requested(request.clone());
         Ok(Progress::Done { consumed, value: request })
     }
 
-    /// Accepts the Request. Returns the Reply to send, and the terms.
-    ///
-    /// All further input is FPDUs. This side sends nothing but the Reply before the first valid
-    /// FPDU arrives (RFC 5044 §7.1.2 (4)).
-    ///
-    /// # Errors
-    /// If there is no Request to answer, or the offer does not fit a Reply. The call can be
-    /// repeated.
+    /// Accepts the Request. Returns the Reply to send, and the terms. All further input is FPDUs.
+    /// This side sends nothing but the Reply before the first valid FPDU arrives (RFC 5044 §7.1.2
+    /// (4)). Fails if there is no Request to answer, or the offer does not fit a Reply. The call
+    /// can be repeated.
     pub fn accept(&mut self, offer: &Offer<'_>) -> Result<(Vec<u8>, Negotiated), StartupMisuse> {
         let request = self.request(offer)?;
         let mut own = Depths { ird: offer.ird, ord: offer.ord };
@@ -114,14 +103,9 @@ impl Responder {
         Ok((reply, negotiated))
     }
 
-    /// Rejects the Request. Returns the Reply to send. MPA then ends; TCP stays open.
-    ///
-    /// `offer.ird` and `offer.ord` tell an enhanced initiator the depths that this side would have
-    /// needed (RFC 6581 §9.1).
-    ///
-    /// # Errors
-    /// If there is no Request to answer, or the offer does not fit a Reply. The call can be
-    /// repeated.
+    /// Rejects the Request. Returns the Reply to send. MPA then ends; TCP stays open. `offer.ird`
+    /// and `offer.ord` tell an enhanced initiator the depths that this side would have needed (RFC
+    /// 6581 §9.1). Errors: as [`accept`](Self::accept).
     pub fn reject(&mut self, offer: &Offer<'_>) -> Result<Vec<u8>, StartupMisuse> {
         let request = self.request(offer)?;
         let said = Depths { ird: offer.ird, ord: offer.ord };
@@ -139,9 +123,9 @@ impl Responder {
         Ok(request)
     }
 
-    /// RTR messages to set in the Reply; empty in the client-server model.
     // RFC 6581 §9.2: the responder SHOULD set those it supports among the requested ones. If it
-    // supports none of them, it MUST set one that it supports.
+    // supports none of them, it MUST set one that it supports. In the client-server model none is
+    // set.
     // spec: MPA2-9.2-4, MPA2-9.2-5
     fn rtr(&self, request: &PeerRequest) -> RtrKinds {
         match request.peer_to_peer {
@@ -186,7 +170,6 @@ impl Responder {
     }
 }
 
-/// Revisions that a Request may have.
 // spec: MPA2-10-3
 const fn acceptable(config: &StartupConfig) -> RangeInclusive<Revision> {
     match config.revision {

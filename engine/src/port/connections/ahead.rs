@@ -1,12 +1,7 @@
-//! Prefetches the state of connections that are processed next.
-//!
-//! The state of many connections does not fit into the cache. A message touches some forty cache
-//! lines of a connection at each end. If the code waits for these lines one after the other, the
-//! waits take more time than the message itself.
-//!
-//! Connections that wake, send, or have a deadline are known from the port's lists. The connection
-//! of a received frame is known only from its addresses: its slot and the fields of its stream are
-//! then prefetched together, just before they are used.
+//! Prefetches the state of connections that are processed next. A message touches some forty cache
+//! lines of a connection at each end: waiting for them one after the other takes more time than the
+//! message itself. Connections that wake, send, or have a deadline are known from the port's lists;
+//! that of a received frame only from its addresses, just before it is used.
 
 use std::slice;
 
@@ -14,30 +9,23 @@ use super::Connections;
 use crate::port::connections::connection::PortConnection;
 use crate::time::Instant;
 
-/// Number of connections whose state fits, or nearly fits, into the cache of a core. Up to this
-/// number, prefetching takes more time than it saves.
+/// Connections whose state nearly fits into the cache of a core: prefetching does not pay off.
 const CACHED: usize = 128;
 
-/// Parts of a connection's state. Each part holds the address of the next, so it must be in the
-/// cache before the next can be prefetched.
+/// Each part holds the address of the next: it must be in the cache before.
 #[derive(Clone, Copy, Debug)]
 enum Part {
-    /// Its slot.
     Slot,
-    /// Fields that its stream uses in full operation.
     Stream,
-    /// Entries of the queues of the stream and of TCP.
     Queues,
 }
 
 impl Connections {
-    /// Returns true if there are so many connections that their state is not in the cache.
     #[inline(always)]
     fn are_many(&self) -> bool {
         self.slots.len() > CACHED
     }
 
-    /// Prefetches a part of a connection that sends next.
     #[inline]
     fn prefetch(&self, number: u32, part: Part) {
         if let Part::Slot = part {
@@ -52,9 +40,7 @@ impl Connections {
         carrier.tcp.prefetch_outstanding();
     }
 
-    /// Prefetches the state of the connection that a frame is for. The code that follows reads
-    /// nearly all of it, so the cache lines are fetched at the same time instead of one after the
-    /// other.
+    /// The code that follows reads nearly all of the connection: fetches the cache lines together.
     #[inline]
     pub(super) fn prefetch_found(&self, number: u32) {
         if self.are_many() {
@@ -65,8 +51,7 @@ impl Connections {
         }
     }
 
-    /// Prefetches the flags of these connections, which are woken next because their queue pairs
-    /// have new work.
+    /// The connections are woken next: their queue pairs have new work.
     pub(in crate::port) fn prefetch_rung(&self, numbers: &[u32]) {
         if self.are_many() {
             for number in numbers {
@@ -75,7 +60,6 @@ impl Connections {
         }
     }
 
-    /// Prefetches the state of connections whose deadlines expire next.
     #[inline]
     pub(super) fn prefetch_due(&self, now: Instant) {
         if self.are_many() {
@@ -88,7 +72,6 @@ impl Connections {
         }
     }
 
-    /// Prefetches the state of the first connections to send.
     pub(in crate::port) fn prefetch_first_ready(&self) {
         if self.are_many() {
             for (part, places) in STEPS {
@@ -98,7 +81,6 @@ impl Connections {
         }
     }
 
-    /// Prefetches the state of the next connections to send, while the current one sends.
     #[inline(always)]
     pub(in crate::port) fn prefetch_ready(&self) {
         if self.are_many() {
@@ -115,7 +97,6 @@ impl Connections {
     }
 }
 
-/// Prefetch distances: the number of connections handled between the prefetch of a part and its
-/// use. A part is prefetched later than the part that holds its address, which has arrived from
-/// memory by then.
+/// Number of connections handled between the prefetch of a part and its use. A part is prefetched
+/// later than the part that holds its address, which has arrived by then.
 const STEPS: [(Part, usize); 3] = [(Part::Slot, 5), (Part::Stream, 3), (Part::Queues, 1)];

@@ -35,8 +35,7 @@ pub struct ConnectionCounters {
     pub bytes_held_now: u64,
     /// TCP; 0 if the kernel's TCP is used.
     pub tcp: tcp::Counters,
-    /// Frames handed to the device, of any kind, including pure acknowledgments, SYN and FIN. A
-    /// super-frame counts as one. 0 if the kernel's TCP sends.
+    /// Frames of any kind, a super-frame as one. 0 if the kernel's TCP sends.
     pub frames_sent: u64,
     /// Segments sent, by alignment.
     pub alignment: AlignmentCounters,
@@ -48,14 +47,12 @@ pub struct ConnectionCounters {
     pub rdma: RdmaRxCounters,
     /// Copies made for sending.
     pub rdma_tx: RdmaTxCounters,
-    /// Accesses of the peer to memory that it may not reach in this way: at most one, because it
-    /// ends the stream.
+    /// Accesses of the peer to memory without permission: at most one, because it ends the stream.
     pub accesses_refused: u64,
 }
 
-// The fields that a message touches are contiguous, here and in the parts; rarely used fields are
-// before and behind them. With many connections nothing is in the cache, and each cache line costs
-// a wait. [`HOT`] locates the contiguous fields.
+// The fields that a message touches are contiguous, here and in the parts ([`HOT`]): with many
+// connections nothing is in the cache, and each cache line costs a wait.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct PortConnection {
@@ -65,35 +62,28 @@ pub(crate) struct PortConnection {
     pub(crate) confirm_neighbour: bool,
     /// An answer to the neighbour query wakes the connection.
     pub(crate) awaits_neighbour: bool,
-    /// The connection is in the port's list of connections that may send.
     pub(crate) ready: bool,
     /// Its queue pair has signalled new work, and its `DoorbellButton` is not released yet.
     pub(crate) rung: bool,
-    /// The connection is in the port's list of connections that did something.
     pub(crate) touched: bool,
     /// Its close was reported: only its addresses remain.
     pub(crate) retired: bool,
-    /// Frames handed to the device.
     pub(crate) frames_sent: u64,
     /// Value of [`Neighbours::changes`] when the route was made.
     route_at: u64,
     route: Option<Route>,
-    /// Its slot in a listener's backlog, while it has one.
     backlog_slot: Option<BacklogSlot>,
     pub(crate) carrier: OwnTcp,
     pub(crate) path: PathMtu,
 }
 
 impl PortConnection {
-    /// Byte ranges that most messages need.
     pub(super) const HOT: [Range<usize>; 3] = {
         let (carrier, [head, tail]) = (offset_of!(Self, carrier), OwnTcp::HOT);
         [0..carrier + head.end, carrier + tail.start..carrier + tail.end, Self::PATH]
     };
-    /// Bytes that waking the connection changes.
     pub(super) const WOKEN: Range<usize> = offset_of!(Self, ready)..offset_of!(Self, rung) + 1;
-    /// Byte ranges that show if a deadline has expired, and that an expired delayed acknowledgment
-    /// needs.
+    /// Bytes that show if a deadline has expired, or that an expired delayed acknowledgment needs.
     pub(super) const DUE: [Range<usize>; 4] = {
         let (carrier, [stream, tcp]) = (offset_of!(Self, carrier), OwnTcp::DUE);
         [
@@ -103,7 +93,6 @@ impl PortConnection {
             Self::PATH,
         ]
     };
-    /// Byte range of the path's probe deadline and of the doubt about the path's size.
     const PATH: Range<usize> = {
         let path = offset_of!(Self, path);
         path..path + PathMtu::HOT_HEAD
@@ -134,8 +123,7 @@ impl PortConnection {
         }
     }
 
-    /// Starts over on another TCP connection, with the startup parameters that the ended stream has
-    /// kept for the retry.
+    /// Starts over on another TCP connection, with the startup parameters that the stream has kept.
     pub(crate) fn reopen(&mut self, now: Instant, tcp: tcp::Tcb) -> Result<(), PhaseError> {
         let old = &mut self.carrier.stream;
         let mut stream = old.successor();
@@ -148,14 +136,12 @@ impl PortConnection {
         retried
     }
 
-    /// The addresses of both ends.
     #[inline]
     pub(crate) const fn tuple(&self) -> Tuple {
         self.tuple
     }
 
-    /// Changes the addresses, and discards the route: DHCP may have changed the port's address
-    /// since the connection was opened.
+    /// DHCP may have changed the port's address since the connection was opened.
     pub(super) const fn set_tuple(&mut self, tuple: Tuple) {
         self.tuple = tuple;
         self.route = None;
@@ -165,7 +151,6 @@ impl PortConnection {
         config.next_hop(self.tuple.remote().ip())
     }
 
-    /// Returns the route to the peer; `None` while its link address is unknown.
     pub(crate) fn resolve(
         &mut self,
         config: &PortConfig,
@@ -187,8 +172,7 @@ impl PortConnection {
         }
     }
 
-    /// Runs the timers that have expired, given the device's MTU and link state. Returns true if
-    /// the limit of the path must be [kept](Self::keep_path).
+    /// Returns true if the limit of the path must be [kept](Self::keep_path).
     #[must_use]
     pub(crate) fn handle_timeout(
         &mut self,
@@ -206,8 +190,7 @@ impl PortConnection {
         is_limit_known
     }
 
-    /// Decides if a reduction of the segment size, made because the peer was silent, was right: the
-    /// peer's acknowledgments since then show it.
+    /// Judges a reduction of the segment size by the peer's acknowledgments since then.
     #[cold]
     pub(crate) fn judge_path(&mut self, now: Instant, paths: &mut KnownPaths) {
         if self.path.judge(now, &mut self.carrier.tcp) {
@@ -215,7 +198,6 @@ impl PortConnection {
         }
     }
 
-    /// Stores the limit of the path for later connections to the same host.
     pub(crate) fn keep_path(&self, now: Instant, paths: &mut KnownPaths) {
         if let Some(known) = self.path.known() {
             paths.keep(now, self.tuple.remote().ip(), known);
@@ -228,22 +210,18 @@ impl PortConnection {
         }
     }
 
-    /// Its slot in a listener's backlog, while it has one.
     pub(crate) const fn backlog_slot(&self) -> Option<&BacklogSlot> {
         self.backlog_slot.as_ref()
     }
 
-    /// Changes its backlog slot.
     pub(crate) const fn set_backlog_slot(&mut self, slot: BacklogSlot) {
         self.backlog_slot = Some(slot);
     }
 
-    /// Takes its backlog slot away.
     pub(crate) const fn take_backlog_slot(&mut self) -> Option<BacklogSlot> {
         self.backlog_slot.take()
     }
 
-    /// Returns true if `id` identifies this connection.
     pub(crate) const fn is(&self, id: ConnectionId) -> bool {
         self.generation == id.generation && !self.retired
     }
@@ -253,7 +231,6 @@ impl PortConnection {
         self.carrier.tcp.state() == tcp::State::TimeWait
     }
 
-    /// Returns true if TCP has nothing left to do.
     pub(crate) fn is_over(&self) -> bool {
         self.carrier.tcp.is_finished()
     }
@@ -277,7 +254,6 @@ impl PortConnection {
     }
 }
 
-/// Returns the route to the peer; `None` while its link address is unknown.
 pub(in crate::port) fn route_between(
     tuple: &Tuple,
     config: &PortConfig,
@@ -294,7 +270,7 @@ pub(in crate::port) fn route_between(
     Some(Route::new(link, local, remote))
 }
 
-/// Returns the link address of the next hop; the port's own if the next hop is the port itself.
+/// The port's own if the next hop is the port itself.
 fn mac_of(config: &PortConfig, neighbours: &Neighbours, next_hop: IpAddr) -> Option<[u8; 6]> {
     if config.owns(next_hop) { Some(config.mac) } else { neighbours.lookup(next_hop) }
 }

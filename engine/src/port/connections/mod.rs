@@ -1,14 +1,8 @@
 //! The connections of a port: by slot and by addresses, and the work that is due for them.
-//!
-//! The port's table leads from the addresses of a connection to its number. If the port is one of
-//! several queues of an interface, the addresses are also in the table of owners that the queues
-//! share. Addresses enter and leave both tables together, only in [`Connections::insert`],
-//! [`Connections::rename`], [`Connections::remove`] and [`Connections::end_time_wait`].
-//! [`Connections::keep_time_wait`] changes only the number. No other code reaches the tables or the
-//! tuple of a connection.
-//!
-//! A connection is identified within the port by the number of its slot. The record of a connection
-//! in TIME-WAIT has a number as well; [`is_in_time_wait`] distinguishes the two.
+//! Addresses enter and leave the port's table and the table of owners, which the queues of an
+//! interface share, together: only in [`Connections::insert`], [`Connections::rename`],
+//! [`Connections::remove`] and [`Connections::end_time_wait`]. The number of a connection is its
+//! slot, or that of a record in TIME-WAIT: [`is_in_time_wait`] distinguishes the two.
 
 mod ahead;
 pub(in crate::port) mod connection;
@@ -42,11 +36,9 @@ use crate::stream::carrier::OwnTcp;
 use crate::tcp::TimeWait;
 use crate::time::Instant;
 
-/// The connections of a port.
 #[derive(Debug)]
 pub(super) struct Connections {
     slots: Slots<PortConnection>,
-    /// Generation of the newest connection.
     generation: u32,
     tuples: Tuples,
     timers: TimerQueue,
@@ -59,13 +51,11 @@ pub(super) struct Connections {
     time_waits: TimeWaits,
 }
 
-/// Bit that is set in the numbers of connections in TIME-WAIT.
 const IN_TIME_WAIT: u32 = 1 << 31;
 
 // The largest number means "none".
 const _: () = assert!(CONNECTIONS_MAX <= 1 << 31 && TIME_WAIT_MAX < 1 << 31);
 
-/// Returns true if a number is that of a connection in TIME-WAIT, and not a slot.
 #[inline]
 pub(super) const fn is_in_time_wait(number: u32) -> bool {
     number & IN_TIME_WAIT != 0
@@ -85,17 +75,12 @@ impl Connections {
         }
     }
 
-    /// Makes the tables of ports without connections share one table of owners, in this order.
+    /// Makes ports without connections share one table of owners, in this order.
     pub(super) fn join<'a>(key: Key, of_ports: impl Iterator<Item = &'a mut Self>) {
         Tuples::join(key, of_ports.map(|connections| &mut connections.tuples));
     }
 
-    // ---- addresses ----
-
-    /// Adds a connection with these addresses; it may send at once.
-    ///
-    /// # Errors
-    /// This port, or another queue of the interface, has a connection with these addresses.
+    /// It may send at once. Fails if a queue of the interface has its addresses.
     pub(super) fn insert(
         &mut self,
         tuple: Tuple,
@@ -113,10 +98,6 @@ impl Connections {
         Ok(ConnectionId { slot, generation })
     }
 
-    /// Changes the addresses of a connection. Its route is looked up again.
-    ///
-    /// # Errors
-    /// Another connection has these addresses. The connection keeps its own.
     pub(super) fn rename(&mut self, slot: u32, tuple: Tuple) -> Result<(), Taken> {
         let Self { slots, tuples, time_waits, .. } = self;
         let before = slots[slot].tuple();
@@ -125,7 +106,6 @@ impl Connections {
         Ok(())
     }
 
-    /// Removes a connection. Queued entries with its slot number become stale.
     pub(super) fn remove(&mut self, slot: u32) {
         let connection = self.slots.remove(slot);
         self.tuples.remove(&connection.tuple(), slot);
@@ -138,7 +118,6 @@ impl Connections {
         self.tuples.find_again(tuple).or_else(|| self.find_another(tuple))
     }
 
-    /// Returns the number of a connection that is not the one found last.
     #[inline(never)]
     fn find_another(&mut self, tuple: &Tuple) -> Option<u32> {
         let Self { slots, tuples, time_waits, .. } = self;
@@ -147,7 +126,6 @@ impl Connections {
         Some(number)
     }
 
-    /// Returns true if a connection of this port has these addresses.
     pub(super) fn contains(&self, tuple: &Tuple) -> bool {
         let Self { slots, time_waits, .. } = self;
         self.tuples.contains(tuple, |number| has(slots, time_waits, number, tuple))
@@ -158,14 +136,10 @@ impl Connections {
         self.tuples.other_owner(tuple)
     }
 
-    // ---- slots ----
-
-    /// Number of connections that have a slot.
     pub(super) fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Returns true if there is no connection, not even in TIME-WAIT.
     pub(super) fn is_empty(&self) -> bool {
         self.slots.is_empty() && self.time_waits.len() == 0
     }
@@ -178,12 +152,10 @@ impl Connections {
         self.slots.get_mut(slot)
     }
 
-    /// Returns the connection with this identifier.
     pub(super) fn by_id(&self, id: ConnectionId) -> Option<&PortConnection> {
         self.get(id.slot).filter(|connection| connection.is(id))
     }
 
-    /// Returns the connection with this identifier.
     pub(super) fn by_id_mut(&mut self, id: ConnectionId) -> Option<&mut PortConnection> {
         self.get_mut(id.slot).filter(|connection| connection.is(id))
     }
@@ -196,20 +168,15 @@ impl Connections {
         self.slots.iter_mut()
     }
 
-    /// The slots of all connections that have one.
     pub(super) fn slots(&self) -> Vec<u32> {
         self.iter().map(|(slot, _)| slot).collect()
     }
 
-    // ---- connections in TIME-WAIT ----
-
-    /// Number of connections in TIME-WAIT.
     pub(super) const fn time_wait_count(&self) -> usize {
         self.time_waits.len()
     }
 
-    /// Replaces a connection by its TIME-WAIT record, which remains until `until`. The slot is
-    /// freed, and the connection gets a number in TIME-WAIT.
+    /// Replaces a connection by its TIME-WAIT record, under a new number. The slot is freed.
     pub(super) fn keep_time_wait(&mut self, slot: u32, tcp: TimeWait, until: Instant) {
         let tuple = self.slots.remove(slot).tuple();
         self.timers.forget(slot);
@@ -221,45 +188,37 @@ impl Connections {
         }
     }
 
-    /// Returns the record with this number in TIME-WAIT.
     pub(super) fn time_wait(&self, number: u32) -> Option<&TimeWaitRecord> {
         self.time_waits.get(number ^ IN_TIME_WAIT)
     }
 
-    /// Returns the record with this number in TIME-WAIT.
     pub(super) fn time_wait_mut(&mut self, number: u32) -> Option<&mut TimeWaitRecord> {
         self.time_waits.get_mut(number ^ IN_TIME_WAIT)
     }
 
-    /// Restarts the TIME-WAIT timer of a connection.
     pub(super) fn restart_time_wait(&mut self, number: u32, until: Instant) {
         self.time_waits.restart(number ^ IN_TIME_WAIT, until);
     }
 
-    /// Removes a TIME-WAIT record.
     pub(super) fn end_time_wait(&mut self, number: u32) {
         if let Some(tuple) = self.time_waits.remove(number ^ IN_TIME_WAIT) {
             self.tuples.remove(&tuple, number);
         }
     }
 
-    /// Returns the connection that has been in TIME-WAIT longest.
     pub(super) fn oldest_in_time_wait(&self) -> Option<u32> {
         self.time_waits.oldest().map(|index| index | IN_TIME_WAIT)
     }
 
-    /// Time at which the first TIME-WAIT ends.
     pub(super) fn next_time_wait_over(&self) -> Option<Instant> {
         self.time_waits.next_deadline()
     }
 
-    /// Numbers of all connections in TIME-WAIT.
     pub(super) fn in_time_wait(&self) -> Vec<u32> {
         self.time_waits.indices().map(|index| index | IN_TIME_WAIT).collect()
     }
 }
 
-/// Returns true if the connection of this number, a slot or one in TIME-WAIT, has these addresses.
 #[inline(always)]
 fn has(slots: &Slots<PortConnection>, time_waits: &TimeWaits, number: u32, tuple: &Tuple) -> bool {
     if is_in_time_wait(number) {

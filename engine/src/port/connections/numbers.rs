@@ -1,16 +1,13 @@
-//! Numbers of connections, last in first out, in cache lines of their own.
-//!
-//! Each frame adds a number and removes it. A small block of the allocator could share its cache
-//! line with data that another queue of the interface reads for each of its frames.
+//! Numbers of connections, last in first out, in cache lines of their own: each frame changes them,
+//! and a small block could share its line with data that another queue reads for each frame.
 
-/// Numbers per block of two cache lines, which some processors fetch together.
+/// Two cache lines, which some processors fetch together.
 const PER_BLOCK: usize = 32;
 
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(128))]
 struct Block([u32; PER_BLOCK]);
 
-/// A list of numbers.
 #[derive(Debug)]
 pub(super) struct Numbers {
     blocks: Vec<Block>,

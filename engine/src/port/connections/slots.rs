@@ -1,13 +1,10 @@
-//! Slots for connections, each identified by a number.
-//!
-//! The slot freed last is used next. The address of a slot can be computed without reading its
-//! contents, so a slot can be prefetched before any of it is in the cache.
+//! Slots for connections, each identified by a number. The slot freed last is used next. A slot's
+//! address is computed without reading it, so it can be prefetched.
 
 use std::ops::{Index, IndexMut, Range};
 
 use crate::mem::region::prefetch::prefetch_part;
 
-/// The slots of a port's connections.
 #[derive(Debug)]
 pub(super) struct Slots<T> {
     places: Vec<Option<T>>,
@@ -28,13 +25,11 @@ impl<T> Slots<T> {
         self.len() == 0
     }
 
-    /// Returns the number that the next inserted connection gets.
     pub(super) fn vacant(&self) -> u32 {
         let behind = || number(self.places.len());
         self.free.last().copied().unwrap_or_else(behind)
     }
 
-    /// Inserts at the number that [`vacant`](Self::vacant) returned.
     pub(super) fn insert(&mut self, one: T) {
         match self.free.pop() {
             Some(place) => self.places[place as usize] = Some(one),
@@ -42,10 +37,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Removes the connection from its slot.
-    ///
-    /// # Panics
-    /// If the slot is empty.
+    /// Panics if the slot is empty.
     pub(super) fn remove(&mut self, number: u32) -> T {
         let one = self.places[number as usize].take().expect("it has a place");
         self.free.push(number);
@@ -62,8 +54,7 @@ impl<T> Slots<T> {
         self.places.get_mut(number as usize)?.as_mut()
     }
 
-    /// Prefetches these bytes of a slot, empty or not. `parts` are offsets in `T`: if `Option<T>`
-    /// has its tag before the value, the bytes before them are prefetched instead.
+    /// `parts` are offsets in `T`: with the tag of `Option<T>` first, earlier bytes are prefetched.
     #[inline(always)]
     pub(super) fn prefetch(&self, number: u32, parts: &[Range<usize>]) {
         if let Some(place) = self.places.get(number as usize) {

@@ -1,14 +1,9 @@
-//! Table of connection numbers by the hashes of their addresses, seven entries in a cache line.
-//!
-//! The table contains only the hash and the number. The addresses are in the connection, and are
-//! compared there when a number is looked up. So the table of ten thousand connections has 128 KiB,
-//! and a look-up usually reads one cache line.
-//!
-//! An entry is in the line of its hash or, if that line was full, in the next line that had room.
-//! Each line counts the entries that were stored in a later line because it was full. A look-up
-//! stops at a line whose count is 0.
+//! Table of connection numbers by the hashes of their addresses, seven entries in a cache line. The
+//! addresses are compared in the connection. So the table of ten thousand connections has 128 KiB,
+//! and a look-up usually reads one cache line. An entry is in the line of its hash or, if that was
+//! full, in the next line that had room. Each line counts the entries that were stored in a later
+//! line because it was full. A look-up stops at a line whose count is 0.
 
-/// The numbers of a port's connections.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     /// Empty, or a power of two in length.
@@ -16,12 +11,9 @@ pub(super) struct Table {
     len: usize,
 }
 
-/// Entries per line.
 const ENTRIES: usize = 7;
-/// Most entries per line on average, before the number of lines doubles: one entry in ten is then
-/// in another line than its own.
+/// On average, before the number of lines doubles: one entry in ten is then in another line.
 const ENTRIES_USUAL: usize = 5;
-/// Marks an unused entry.
 const VACANT: u32 = u32::MAX;
 
 /// Most bytes per entry: when the table has just doubled.
@@ -41,11 +33,9 @@ const _: () = assert!(size_of::<Line>() == 64);
 impl Line {
     const EMPTY: Self = Self { hashes: [0; ENTRIES], numbers: [VACANT; ENTRIES], passed: 0 };
 
-    /// Returns the index of the first entry with this hash and a number that `is_right` accepts.
     #[inline(always)]
     fn position(&self, hash: u32, is_right: impl Fn(u32) -> bool) -> Option<usize> {
-        // Compares all entries without a branch for each: the processor could not predict which
-        // entry matches.
+        // Without a branch for each: the processor could not predict which entry matches.
         let equal = |place| u32::from(self.hashes[place] == hash) << place;
         let mut places = (0..ENTRIES).fold(0, |places, place| places | equal(place));
         while places != 0 {
@@ -65,13 +55,12 @@ impl Table {
         self.len
     }
 
-    /// Returns the line of this hash, in which its entry is if the line had room.
     #[inline(always)]
     const fn home(&self, hash: u32) -> usize {
         hash as usize & (self.lines.len() - 1)
     }
 
-    /// Iterates over the lines, beginning with that of this hash.
+    /// Beginning with the line of this hash.
     #[inline(always)]
     fn places(&self, hash: u32) -> impl Iterator<Item = usize> + use<> {
         let count = self.lines.len();
@@ -79,8 +68,6 @@ impl Table {
         (home..home + count).map(move |line| line & (count - 1))
     }
 
-    /// Returns the line, and the index in it, of the entry with this hash and a number that
-    /// `is_right` accepts.
     #[inline(always)]
     fn position(&self, hash: u32, is_right: impl Fn(u32) -> bool) -> Option<(usize, usize)> {
         for at in self.places(hash) {
@@ -95,13 +82,11 @@ impl Table {
         None
     }
 
-    /// Returns the number with this hash that `is_right` accepts.
     #[inline]
     pub(super) fn find(&self, hash: u32, is_right: impl Fn(u32) -> bool) -> Option<u32> {
         self.position(hash, is_right).map(|(at, place)| self.lines[at].numbers[place])
     }
 
-    /// Adds an entry.
     pub(super) fn insert(&mut self, hash: u32, number: u32) {
         debug_assert!(number != VACANT, "numbers are bounded by limits");
         if self.len == ENTRIES_USUAL * self.lines.len() {
@@ -135,7 +120,7 @@ impl Table {
         }
     }
 
-    /// Removes the entry with this hash and number; returns true if there was one.
+    /// Returns true if there was one.
     pub(super) fn remove(&mut self, hash: u32, number: u32) -> bool {
         let Some((found, place)) = self.position(hash, |other| other == number) else {
             return false;
@@ -148,7 +133,7 @@ impl Table {
         true
     }
 
-    /// Changes the number of the entry with this hash; returns true if there is one.
+    /// Returns true if there was one.
     pub(super) fn renumber(&mut self, hash: u32, from: u32, to: u32) -> bool {
         let found = self.position(hash, |other| other == from);
         if let Some((at, place)) = found {

@@ -1,57 +1,46 @@
-//! Connections in TIME-WAIT: a record for each, oldest first, in a separate table.
-//!
-//! Most connections of a busy port are over and only wait until old segments have left the network.
-//! So a record is as small as possible, and no operation on one reads others. The records are in
-//! blocks, which never move, and are linked in the order in which they end. All wait equally long,
-//! so a record that restarts goes to the end.
+//! Connections in TIME-WAIT: a record for each, oldest first. Most connections of a busy port only
+//! wait until old segments have left the network: a record is as small as possible, and no
+//! operation on one reads others. The records are in blocks, which never move, linked in the order
+//! in which they end. All wait equally long, so a record that restarts goes to the end.
 
 use crate::port::connections::table::ENTRY_BYTES_MAX;
 use crate::port::tuple::Tuple;
 use crate::tcp::TimeWait;
 use crate::time::Instant;
 
-/// The record of one connection.
 #[derive(Debug)]
 pub(in crate::port) struct TimeWaitRecord {
     pub(in crate::port) tcp: TimeWait,
-    /// End of TIME-WAIT.
     until: Instant,
     tuple: Tuple,
     older: u32,
     newer: u32,
-    /// The record is in the port's list of connections that may send.
     pub(in crate::port) ready: bool,
     /// An answer to the neighbour query wakes the connection.
     pub(in crate::port) awaits_neighbour: bool,
 }
 
 impl TimeWaitRecord {
-    /// The addresses of both ends.
     pub(in crate::port) const fn tuple(&self) -> Tuple {
         self.tuple
     }
 
-    /// End of TIME-WAIT.
     pub(in crate::port) const fn until(&self) -> Instant {
         self.until
     }
 }
 
-/// Room for one record.
 #[derive(Debug)]
 enum Place {
     Taken(TimeWaitRecord),
-    /// Index of the next free place.
     Free(u32),
 }
 
-/// Most bytes per connection in TIME-WAIT: its record, an entry of the port's table of numbers, and
-/// two entries of the list of connections that may send.
+/// The record, an entry of the table of numbers, and two of the list of connections that may send.
 const BYTES_MAX: usize = size_of::<Place>() + ENTRY_BYTES_MAX + 2 * size_of::<u32>();
 
 const _: () = assert!(BYTES_MAX <= 256);
 
-/// The records of a port.
 #[derive(Debug)]
 pub(super) struct TimeWaits {
     blocks: Vec<Vec<Place>>,
@@ -63,7 +52,6 @@ pub(super) struct TimeWaits {
 
 /// Records of one block, allocated together.
 const BLOCK_LEN: usize = 64;
-/// No record.
 const NONE: u32 = u32::MAX;
 
 impl Default for TimeWaits {
@@ -93,9 +81,8 @@ impl TimeWaits {
         }
     }
 
-    /// Adds a record that ends at `until`, but at the earliest 1 ns after the newest record. So the
-    /// list stays sorted, although the connections of one burst may be added in another order than
-    /// their ends.
+    /// Adds a record that ends at `until`, but at least 1 ns after the newest: the list stays
+    /// sorted, although the connections of one burst may be added in another order than their ends.
     pub(super) fn insert(&mut self, tuple: Tuple, tcp: TimeWait, until: Instant) -> u32 {
         let record = TimeWaitRecord {
             tcp,
@@ -131,7 +118,7 @@ impl TimeWaits {
         u32::try_from(index).expect("bounded by TIME_WAIT_MAX")
     }
 
-    /// Removes a record; returns its addresses. Removing the last record frees all memory.
+    /// Removing the last record frees all memory.
     pub(super) fn remove(&mut self, index: u32) -> Option<Tuple> {
         let tuple = self.get(index)?.tuple;
         self.unlink(index);
@@ -146,24 +133,20 @@ impl TimeWaits {
         Some(tuple)
     }
 
-    /// Restarts the TIME-WAIT of a record.
     pub(super) fn restart(&mut self, index: u32, until: Instant) {
         self.unlink(index);
         self[index].until = until;
         self.link_newest(index);
     }
 
-    /// Returns the record that has waited longest.
     pub(super) fn oldest(&self) -> Option<u32> {
         (self.oldest != NONE).then_some(self.oldest)
     }
 
-    /// Time at which the first record ends.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.get(self.oldest).map(|record| record.until)
     }
 
-    /// Iterates over all records, oldest first.
     pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
         std::iter::successors(self.oldest(), |&index| {
             self.get(index).map(|record| record.newer).filter(|newer| *newer != NONE)
@@ -235,7 +218,6 @@ pub(super) mod tests {
         Instant::from_nanos(seconds * 1_000_000_000)
     }
 
-    /// Returns the TIME-WAIT state of a connection that both ends have closed.
     pub(in crate::port::connections) fn closed() -> TimeWait {
         let now = at(1);
         let header = |seq: u32, ack: u32, flags| Header {
@@ -259,7 +241,6 @@ pub(super) mod tests {
         tcb.time_wait().unwrap().0
     }
 
-    /// Returns the addresses of the records, oldest first.
     fn listed(table: &TimeWaits) -> Vec<Tuple> {
         table.indices().map(|index| table[index].tuple()).collect()
     }

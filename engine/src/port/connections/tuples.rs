@@ -1,12 +1,7 @@
 //! Look-up of the connection that a segment belongs to: the port's own table, and the table of
-//! owners.
-//!
-//! Addresses enter and leave both tables together and only here. So no two queues of the interface
-//! have a connection with the same addresses, and no table keeps addresses without a connection.
-//!
-//! The port's table holds hashes and numbers; the addresses are in the connections. The argument
-//! `is` of a look-up returns true if the connection with a number has the addresses that are looked
-//! for.
+//! owners. Addresses enter and leave both tables together and only here: no two queues of the
+//! interface have a connection with the same addresses. The argument `is` of a look-up returns true
+//! if the connection with a number has the addresses that are looked for.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -19,7 +14,6 @@ use crate::siphash::{Key, TableHash};
 /// Table of owners: the queue of an interface that has the connection.
 type Owners = HashMap<Tuple, usize, TableHash>;
 
-/// The connections of one port by their addresses.
 #[derive(Debug)]
 pub(super) struct Tuples {
     numbers: Table,
@@ -28,7 +22,6 @@ pub(super) struct Tuples {
     claims: Option<Claims>,
 }
 
-/// A queue's access to the table of owners.
 #[derive(Clone, Debug)]
 struct Claims {
     index: usize,
@@ -51,7 +44,6 @@ impl Tuples {
         Self { numbers: Table::default(), hash: TableHash::new(key), last_hit: None, claims: None }
     }
 
-    /// Makes the tables of ports without connections share one table of owners.
     pub(super) fn join<'a>(key: Key, ports: impl Iterator<Item = &'a mut Self>) {
         let owners = Arc::new(Mutex::new(Owners::with_hasher(TableHash::new(key))));
         for (index, tuples) in ports.enumerate() {
@@ -60,22 +52,19 @@ impl Tuples {
         }
     }
 
-    /// Returns the connection with these addresses, if it is the one that was found last.
     #[inline(always)]
     pub(super) fn find_again(&self, tuple: &Tuple) -> Option<u32> {
         let (last, slot) = self.last_hit.as_ref()?;
         (last == tuple).then_some(*slot)
     }
 
-    /// Returns the hash of the addresses. It depends on a secret key, so an outsider cannot
-    /// construct addresses with equal hashes.
+    /// Depends on a secret key: an outsider cannot construct addresses with equal hashes.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "half of a hash is one")]
     fn hash(&self, tuple: &Tuple) -> u32 {
         self.hash.hash_one(tuple) as u32
     }
 
-    /// Returns the connection with these addresses.
     #[inline]
     pub(super) fn find(&mut self, tuple: &Tuple, is: impl Fn(u32) -> bool) -> Option<u32> {
         let number = self.numbers.find(self.hash(tuple), is)?;
@@ -83,18 +72,15 @@ impl Tuples {
         Some(number)
     }
 
-    /// Returns true if a connection of this port has these addresses.
     pub(super) fn contains(&self, tuple: &Tuple, is: impl Fn(u32) -> bool) -> bool {
         self.numbers.find(self.hash(tuple), is).is_some()
     }
 
-    /// Returns the other queue of the interface that owns the connection with these addresses.
     pub(super) fn other_owner(&self, tuple: &Tuple) -> Option<usize> {
         let claims = self.claims.as_ref()?;
         claims.owners().get(tuple).copied().filter(|owner| *owner != claims.index)
     }
 
-    /// Adds the addresses of a connection.
     pub(super) fn insert(
         &mut self,
         tuple: Tuple,
@@ -116,8 +102,6 @@ impl Tuples {
         Ok(())
     }
 
-    /// Changes the addresses of a connection to `to`; it keeps its addresses if another connection
-    /// has those.
     pub(super) fn rename(
         &mut self,
         from: &Tuple,
@@ -130,14 +114,12 @@ impl Tuples {
         Ok(())
     }
 
-    /// Changes the number of the connection with these addresses.
     pub(super) fn renumber(&mut self, tuple: &Tuple, from: u32, to: u32) {
         let has_them = self.numbers.renumber(self.hash(tuple), from, to);
         debug_assert!(has_them, "a connection has them");
         self.last_hit = None;
     }
 
-    /// Removes a connection.
     pub(super) fn remove(&mut self, tuple: &Tuple, number: u32) {
         if self.numbers.remove(self.hash(tuple), number)
             && let Some(claims) = &self.claims

@@ -5,7 +5,6 @@ use crate::port::connections::connection::PortConnection;
 use crate::time::Instant;
 
 impl Connections {
-    /// Adds the connection to the list of connections that may have something to send.
     pub(in crate::port) fn wake(&mut self, number: u32) {
         if let Some(ready) = self.ready_flag(number)
             && !std::mem::replace(ready, true)
@@ -14,8 +13,7 @@ impl Connections {
         }
     }
 
-    /// Wakes the connection because its queue pair has new work. Its `DoorbellButton` stays pressed until the
-    /// connection may send, so further posts signal nothing.
+    /// Its `DoorbellButton` stays pressed until the connection may send.
     pub(in crate::port) fn doorbell_rang(&mut self, slot: u32) {
         if let Some(connection) = self.slots.get_mut(slot) {
             connection.rung = true;
@@ -25,7 +23,6 @@ impl Connections {
         }
     }
 
-    /// Returns the flag that the connection is in the list of connections that may send.
     #[inline]
     fn ready_flag(&mut self, number: u32) -> Option<&mut bool> {
         if is_in_time_wait(number) {
@@ -45,8 +42,7 @@ impl Connections {
         self.wake(number);
     }
 
-    /// Wakes all connections: a `DoorbellButton` found no room in the doorbell, so any of them may have new
-    /// work.
+    /// A `DoorbellButton` found no room in the doorbell: any connection may have new work.
     pub(in crate::port) fn wake_all(&mut self) {
         for slot in self.slots() {
             self[slot].release_button();
@@ -54,8 +50,7 @@ impl Connections {
         }
     }
 
-    /// Adds the connection to the list of connections that did something.
-    /// [`next_touched`](Self::next_touched) takes it from there.
+    /// The connection did something. [`next_touched`](Self::next_touched) takes it.
     #[inline]
     pub(in crate::port) fn touch(&mut self, slot: u32) {
         let connection = &mut self.slots[slot];
@@ -72,12 +67,10 @@ impl Connections {
         self.touch(slot);
     }
 
-    /// Returns true if a connection may have something to send.
     pub(in crate::port) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// Number of connections that may have something to send.
     pub(in crate::port) fn ready_count(&self) -> usize {
         self.ready.len()
     }
@@ -93,12 +86,10 @@ impl Connections {
         }
     }
 
-    /// Returns true if a connection did something since they were last processed.
     pub(in crate::port) const fn has_touched(&self) -> bool {
         !self.touched.is_empty()
     }
 
-    /// Takes a connection that did something.
     pub(in crate::port) fn next_touched(&mut self) -> Option<u32> {
         loop {
             let slot = self.touched.pop()?;
@@ -109,29 +100,23 @@ impl Connections {
         }
     }
 
-    /// Updates the timer of a connection whose deadline has changed.
     pub(in crate::port) fn arm(&mut self, slot: u32) {
         if let Some(deadline) = self[slot].poll_timeout() {
             self.timers.arm(slot, deadline);
         }
     }
 
-    /// Returns the earliest deadline of a connection.
     pub(in crate::port) fn next_deadline(&mut self) -> Option<Instant> {
         let Self { slots, timers, .. } = self;
         timers.next(|slot| slots.get(slot).and_then(PortConnection::poll_timeout))
     }
 
-    /// Takes a connection whose deadline has expired.
     pub(in crate::port) fn pop_due(&mut self, now: Instant) -> Option<u32> {
         self.prefetch_due(now);
         let Self { slots, timers, .. } = self;
         timers.pop_due(now, |slot| slots.get(slot).and_then(PortConnection::poll_timeout))
     }
 
-    // ---- connections to reopen ----
-
-    /// Marks the connection to be reopened with fewer demands on the peer.
     pub(in crate::port) fn push_retry(&mut self, slot: u32) {
         self.retries.push(slot);
     }
@@ -140,7 +125,6 @@ impl Connections {
         !self.retries.is_empty()
     }
 
-    /// Takes a connection that must be reopened.
     pub(in crate::port) fn next_retry(&mut self) -> Option<u32> {
         loop {
             let slot = self.retries.pop()?;
@@ -150,8 +134,7 @@ impl Connections {
         }
     }
 
-    /// Removes the timer of a connection that was reopened: the timer belonged to the old TCP
-    /// connection.
+    /// The timer belonged to the old TCP connection.
     pub(in crate::port) fn forget_deadline(&mut self, slot: u32) {
         self.timers.forget(slot);
     }

@@ -22,13 +22,11 @@ pub(super) struct HostDevice {
     mtu: usize,
     received: VecDeque<Vec<u8>>,
     to_send: VecDeque<Vec<u8>>,
-    /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
     unsolicited: Allowance,
     sequence_key: Key,
 }
 
-/// Omits the key.
 impl fmt::Debug for HostDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { received, to_send, .. } = self;
@@ -39,15 +37,13 @@ impl fmt::Debug for HostDevice {
     }
 }
 
-/// The queues at the time of [`HostDevice::set_aside`].
+/// The queues at [`HostDevice::set_aside`].
 #[derive(Debug)]
 pub(super) struct Aside {
     received: VecDeque<Vec<u8>>,
-    /// Number of frames that were queued for sending.
     to_send: usize,
 }
 
-/// Unsolicited answers that may be sent in the current second.
 #[derive(Debug, Default)]
 struct Allowance {
     since: Instant,
@@ -101,7 +97,6 @@ impl HostDevice {
         true
     }
 
-    /// Hides the received frames from smoltcp until they are restored.
     pub(super) fn set_aside(&mut self) -> Aside {
         Aside { received: std::mem::take(&mut self.received), to_send: self.to_send.len() }
     }
@@ -115,8 +110,7 @@ impl HostDevice {
         }
     }
 
-    /// Returns the next frame for the device. Resets and ICMP errors beyond the allowance are
-    /// dropped (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)).
+    /// Drops resets and ICMP errors beyond the allowance (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)).
     pub(super) fn next_to_send(&mut self, now: Instant) -> Option<Vec<u8>> {
         loop {
             let mut frame = self.to_send.pop_front()?;
@@ -148,8 +142,7 @@ impl HostDevice {
     }
 }
 
-/// Completes the UDP checksum. A frame from the local kernel has an incomplete checksum field; the
-/// frame is known to be intact, but smoltcp would reject it.
+/// A frame from the local kernel has an incomplete checksum field, which smoltcp would reject.
 fn complete_udp_checksum(ethertype: u16, datagram: &mut [u8]) {
     match ethertype {
         ETHERTYPE_IPV4 => {
@@ -178,8 +171,7 @@ fn fill_udp(source: IpAddress, destination: IpAddress, datagram: &mut [u8]) {
     }
 }
 
-/// Returns true if a datagram of smoltcp is a reset or an ICMP error, which belong to no
-/// connection.
+/// Resets and ICMP errors belong to no connection.
 fn is_unsolicited(datagram: &[u8]) -> bool {
     const TCP: u8 = 6;
     const ICMP: u8 = 1;

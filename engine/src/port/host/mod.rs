@@ -1,11 +1,8 @@
 //! The host stack beside the engine: smoltcp handles all frames that are not for an MPA connection
-//! (RFC 5044 Figure 11, right side).
-//!
-//! It answers ARP, neighbour solicitations and pings, resets segments for no socket, and asks for
-//! an address by DHCP. It has ordinary TCP and UDP sockets for the application:
-//! [`Host::tcp_connect`], [`Host::tcp_listen`] and [`Host::udp_bind`] return a handle,
-//! [`Host::tcp`] and [`Host::udp`] the smoltcp socket of a handle. The engine's listeners and
-//! connections have precedence: their segments never reach the host stack.
+//! (RFC 5044 Figure 11, right side). It answers ARP, neighbour solicitations and pings, resets
+//! segments for no socket, and asks for an address by DHCP. [`Host::tcp_connect`],
+//! [`Host::tcp_listen`] and [`Host::udp_bind`] open ordinary sockets for the application. The
+//! engine's listeners and connections have precedence: their segments never reach the host stack.
 //!
 //! ```
 #![doc = include_str!("../../../examples/host_sockets.rs")]
@@ -48,7 +45,6 @@ pub struct Host {
     dhcp: Option<SocketHandle>,
     lease: Option<LeaseChange>,
     source_ports: SourcePorts,
-    /// smoltcp must be polled.
     dirty: bool,
     deadline: Option<Instant>,
 }
@@ -71,18 +67,15 @@ pub enum HostError {
     PortTaken(u16),
 }
 
-/// Change of the DHCP lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseChange {
     Acquired { address: Ipv4Addr, prefix_len: u8, router: Option<Ipv4Addr> },
     Lost,
 }
 
-/// First port of connections opened by ordinary sockets. The engine's range begins where this one
-/// ends (RFC 6335 §6), so neither needs to know the other's ports.
+/// The engine's range begins where this one ends (RFC 6335 §6): they share no ports.
 const EPHEMERAL_FIRST: u16 = 32_768;
 const EPHEMERAL_LAST: u16 = 49_151;
-/// Most datagrams that a UDP socket keeps in each direction.
 const UDP_DATAGRAMS_MAX: usize = 64;
 
 impl std::fmt::Debug for Host {
@@ -128,13 +121,8 @@ impl Host {
         host
     }
 
-    // ---- the application's sockets ----
-
     /// Opens a TCP connection with buffers of `buffer_len` bytes. The socket's state shows when it
-    /// is established or has failed.
-    ///
-    /// # Errors
-    /// See [`HostError`].
+    /// is established or has failed. Errors: see [`HostError`].
     pub fn tcp_connect(
         &mut self,
         remote: SocketAddr,
@@ -151,11 +139,8 @@ impl Host {
     }
 
     /// Listens for one TCP connection on a port, with buffers of `buffer_len` bytes. The socket
-    /// becomes that connection; further connections need sockets of their own, which may listen on
-    /// the same port.
-    ///
-    /// # Errors
-    /// See [`HostError`].
+    /// becomes that connection; further sockets may listen on the same port. Errors: see
+    /// [`HostError`].
     pub fn tcp_listen(
         &mut self,
         tcp_port: u16,
@@ -166,10 +151,8 @@ impl Host {
         self.add(socket)
     }
 
-    /// Opens a UDP socket on a port, with room for `buffer_len` bytes of datagrams each way.
-    ///
-    /// # Errors
-    /// See [`HostError`].
+    /// Opens a UDP socket with `buffer_len` bytes for datagrams each way. Errors: see
+    /// [`HostError`].
     pub fn udp_bind(
         &mut self,
         udp_port: u16,
@@ -192,26 +175,18 @@ impl Host {
         self.add(socket)
     }
 
-    /// A TCP socket.
-    ///
-    /// # Panics
-    /// If the handle is not that of a TCP socket of this host: a caller's bug.
+    /// A TCP socket. Panics if the handle is not that of a TCP socket of this host: a caller's bug.
     pub fn tcp(&mut self, handle: SocketHandle) -> &mut tcp::Socket<'static> {
         self.sockets.get_mut(handle)
     }
 
-    /// A UDP socket.
-    ///
-    /// # Panics
-    /// If the handle is not that of a UDP socket of this host: a caller's bug.
+    /// A UDP socket. Panics if the handle is not that of a UDP socket of this host: a caller's bug.
     pub fn udp(&mut self, handle: SocketHandle) -> &mut udp::Socket<'static> {
         self.sockets.get_mut(handle)
     }
 
     /// Removes a socket. Close a TCP connection first, and wait for its end: unsent bytes are lost.
-    ///
-    /// # Panics
-    /// If the handle is not of a socket of this host: a caller's bug.
+    /// Panics if the handle is not of a socket of this host.
     pub fn remove(&mut self, handle: SocketHandle) {
         self.sockets.remove(handle);
     }
@@ -235,20 +210,16 @@ impl Host {
         source_ports.choose(unspecified, remote, is_free).ok_or(HostError::Exhausted)
     }
 
-    /// Returns true if a socket uses the TCP port.
     pub(crate) fn has_tcp_port(&self, tcp_port: u16) -> bool {
         has_tcp_port(&self.sockets, tcp_port)
     }
-
-    // ---- frames ----
 
     /// Takes a frame that is not for an MPA connection; its TCP checksum was verified.
     pub(crate) fn handle_frame(&mut self, opened: &Opened<'_>, checksum: RxChecksum) {
         self.dirty |= self.device.push_received(opened, checksum);
     }
 
-    /// Learns at once what another queue of the interface has learned of a neighbour, ahead of
-    /// waiting frames. If the frame is a query, that queue answers it: smoltcp's answer is dropped.
+    /// Another queue of the interface answers the frame if it is a query, not smoltcp.
     pub(crate) fn overhear(&mut self, now: Instant, opened: &Opened<'_>, checksum: RxChecksum) {
         let waiting = self.device.set_aside();
         self.device.push_received(opened, checksum);
@@ -259,7 +230,6 @@ impl Host {
         self.dirty = true;
     }
 
-    /// Notes that the application or the port may have done something that smoltcp must process.
     pub(crate) const fn touch(&mut self) {
         self.dirty = true;
     }
@@ -299,13 +269,11 @@ impl Host {
         }
     }
 
-    /// Returns true if the application has sockets here.
     pub(crate) fn has_sockets(&self) -> bool {
         let own = usize::from(self.dhcp.is_some());
         self.sockets.iter().nth(own).is_some()
     }
 
-    /// Returns true if frames wait for the device.
     pub(crate) fn has_frames(&self) -> bool {
         self.device.has_frames()
     }
@@ -314,14 +282,11 @@ impl Host {
         self.deadline
     }
 
-    // ---- identity ----
-
     /// Returns the last change of the DHCP lease since the last call.
     pub(crate) const fn apply_lease_change(&mut self) -> Option<LeaseChange> {
         self.lease.take()
     }
 
-    /// Takes addresses and routers from `config`.
     pub(crate) fn set_addresses(&mut self, config: &PortConfig) {
         let v4 = config.ipv4.map(|(at, prefix)| IpCidr::new(IpAddress::Ipv4(at), prefix));
         let v6 = config.ipv6.map(|(at, prefix)| IpCidr::new(IpAddress::Ipv6(at), prefix));
@@ -347,9 +312,7 @@ impl Host {
         self.dirty = true;
     }
 
-    /// Changes the device's MTU. smoltcp fixes the MTU when an interface is created, so this
-    /// creates a new one. Sockets stay. The new interface's generator has another seed, so its
-    /// outputs do not repeat.
+    /// smoltcp fixes an interface's MTU: this creates a new one. Its generator has another seed.
     pub(crate) fn set_mtu(&mut self, config: &PortConfig, mtu: usize) {
         self.device.set_mtu(mtu);
         self.interface = interface(self.hardware, &mut self.seeds, &mut self.device);

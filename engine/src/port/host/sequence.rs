@@ -1,10 +1,7 @@
-//! Sequence numbers of ordinary sockets, made unpredictable for outsiders.
-//!
-//! smoltcp draws initial sequence numbers, and much else that leaves the machine, from one small
-//! generator: a few outputs reveal all later ones. So each connection's sequence numbers are
-//! shifted on transmission by a keyed hash of its addresses, and acknowledgments are shifted back
-//! on reception: the F of RFC 6528 §3. No state is needed, and the sender of a segment for no
-//! socket still accepts the reset.
+//! Sequence numbers of ordinary sockets, made unpredictable for outsiders. smoltcp draws them from
+//! one small generator: a few outputs reveal all later ones. So they are shifted on transmission by
+//! a keyed hash of the connection's addresses, and acknowledgments back on reception: the F of RFC
+//! 6528 §3. No state is needed, and the sender of a segment for no socket still accepts the reset.
 
 use smoltcp::wire::checksum;
 
@@ -19,21 +16,17 @@ const CHECKSUM_AT: usize = 16;
 const RST: u8 = 4;
 const ACK: u8 = 16;
 
-/// A TCP segment in its datagram.
 struct Found {
-    /// Offset of the segment in the datagram.
     at: usize,
     /// Shift of the numbers of this end's bytes.
     shift: u32,
 }
 
-/// Shifts the sequence number of a datagram from smoltcp.
 pub(super) fn shift_sent(key: Key, datagram: &mut [u8]) {
     let Some(Found { at, shift }) = find(key, datagram, true) else { return };
     let segment = &mut datagram[at..];
     let sequence = word(segment, SEQUENCE_AT);
-    // RFC 9293 §3.10.7.1: the reset of a segment without ACK has sequence number zero, which is no
-    // position of this end.
+    // RFC 9293 §3.10.7.1: the reset of a segment without ACK has sequence number zero.
     if segment[FLAGS_AT] & RST != 0 && sequence == 0 {
         return;
     }
@@ -47,8 +40,7 @@ pub(super) fn shift_sent(key: Key, datagram: &mut [u8]) {
     segment[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&after.to_be_bytes());
 }
 
-/// Shifts the acknowledgment number of a datagram for smoltcp back. The checksum was verified
-/// before; it is not updated.
+/// The checksum was verified before; it is not updated.
 pub(super) fn shift_received(key: Key, datagram: &mut [u8]) {
     let Some(Found { at, shift }) = find(key, datagram, false) else { return };
     let segment = &mut datagram[at..];
@@ -76,7 +68,6 @@ fn find(key: Key, datagram: &[u8], is_sent: bool) -> Option<Found> {
     Some(Found { at, shift: hash_of_ends(key, local, remote, &[]) as u32 })
 }
 
-/// Bytes of a TCP header without options.
 const HEADER_LEN: usize = 20;
 
 fn word(octets: &[u8], at: usize) -> u32 {

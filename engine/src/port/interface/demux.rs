@@ -1,9 +1,7 @@
-//! Demultiplexing: from a frame to the TCP segment in it, or to the host stack.
-//!
-//! One parser for contiguous frames and for the heads of frames in fragments, over IPv4 and IPv6;
-//! before it a fast path for plain frames.
-//! `tests/engine/forms.rs` compares both forms of a frame, and `tests.rs` here compares the parser
-//! with smoltcp's.
+//! Demultiplexing: from a frame to the TCP segment in it, or to the host stack. One parser for
+//! contiguous frames and for the heads of frames in fragments; before it a fast path for plain
+//! frames. `tests/engine/forms.rs` compares both forms of a frame, and `tests.rs` here compares the
+//! parser with smoltcp's.
 
 mod extension_headers;
 mod plain;
@@ -30,37 +28,30 @@ use crate::tcp;
 pub(crate) struct Inbound<'f> {
     /// Source address, in the form of [`Tuple`].
     source: u128,
-    /// Destination address.
     destination: u128,
-    /// The ECN field of the IP header.
     pub(crate) ecn: tcp::Ecn,
     /// TCP header and payload, link padding removed: as much of them as the head contains.
     pub(crate) segment: &'f [u8],
-    /// Bytes of the frame behind the datagram.
     pub(crate) padding_len: usize,
 }
 
 impl Inbound<'_> {
-    /// The addresses of its connection, with these ports in the header.
     #[inline(always)]
     pub(crate) fn tuple(&self, source_port: u16, destination_port: u16) -> Tuple {
         Tuple::of_mapped(self.destination, destination_port, self.source, source_port)
     }
 }
 
-/// Contents of a frame.
 #[derive(Debug)]
 pub(crate) enum Parsed<'f> {
     Tcp(Inbound<'f>),
-    /// A part of an IP datagram.
     Fragment(Opened<'f>, Part<'f>),
-    /// A frame for the host stack.
     Other(Opened<'f>),
 }
 
-/// Finds the TCP segment in a frame of `frame_len` bytes whose first bytes are `head`. `verify` asks
-/// for the TCP checksum to be checked, which requires all of the frame. If `head` is shorter than
-/// the frame, only [`Parsed::Tcp`] has a meaning: otherwise parse the whole frame.
+/// Finds the TCP segment in a frame of `frame_len` bytes that begins with `head`. `verify`: check
+/// the TCP checksum, which requires all of the frame. If `head` is shorter, only [`Parsed::Tcp`]
+/// has a meaning: otherwise parse the whole frame.
 #[inline(always)]
 pub(crate) fn parse(
     framing: LinkFraming,
@@ -77,8 +68,7 @@ pub(crate) fn parse(
     }
 }
 
-/// The bits of the IPv4 fragment word that are not zero in a fragment: "more fragments", and the
-/// offset in units of eight bytes.
+/// Not zero in a fragment: "more fragments", and the offset in units of eight bytes.
 const MORE_FRAGMENTS: u16 = 0x2000;
 const FRAGMENT_OFFSET: u16 = 0x1fff;
 
@@ -145,7 +135,7 @@ fn parse_ipv6(opened: Opened<'_>, len: usize, verify: bool) -> Result<Parsed<'_>
         u128::from_be_bytes(*octets)
     });
     // RFC 4291 §2.5.5.2: IPv4-mapped addresses are for sockets; on the wire they would match the
-    // IPv4 connection with the mapped address.
+    // IPv4 connection.
     if is_mapped_ipv4(source) || is_mapped_ipv4(destination) {
         return Err(FrameDrop::Malformed);
     }
@@ -172,7 +162,7 @@ fn checked<'f>(
     inbound: Inbound<'f>,
     verify: bool,
 ) -> Result<Parsed<'f>, FrameDrop> {
-    // A datagram to one host in a frame to several is refused (RFC 1122 §3.3.6); TCP has no
+    // RFC 1122 §3.3.6: a datagram to one host in a frame to several is refused; TCP has no
     // multicast (RFC 9293 §3.9.2.3).
     if opened.is_multicast() {
         return Err(FrameDrop::Foreign);
@@ -195,16 +185,14 @@ fn tcp_checksum_is_right(inbound: &Inbound<'_>) -> bool {
     is_right_sum(addresses + words.into_iter().sum::<u64>())
 }
 
-/// Returns the sum of the 32-bit words of a header whose length is a multiple of four, in the byte
-/// order of the machine (RFC 1071 §2 (B)).
+/// In the byte order of the machine (RFC 1071 §2 (B)).
 #[inline(always)]
 fn sum_of_words(octets: &[u8]) -> u64 {
     let (words, _) = octets.as_chunks::<4>();
     words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum()
 }
 
-/// Returns true if a sum that is not zero and includes the checksum is right: in ones' complement
-/// arithmetic it is zero (RFC 1071).
+/// In ones' complement arithmetic a right sum is zero (RFC 1071).
 fn is_right_sum(sum: u64) -> bool {
     sum.is_multiple_of(0xffff)
 }

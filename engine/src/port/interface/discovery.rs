@@ -1,5 +1,4 @@
-//! Messages that report and query link addresses of neighbours: ARP (RFC 826) and neighbour
-//! discovery (RFC 4861).
+//! ARP (RFC 826) and neighbour discovery (RFC 4861): messages about link addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,18 +11,15 @@ use smoltcp::wire::{
 use crate::port::config::PortConfig;
 use crate::port::interface::framing::{ETHERTYPE_ARP, ETHERTYPE_IPV6, Opened};
 
-/// The link address that a frame reports for an IP address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) address: IpAddr,
     pub(super) mac: [u8; 6],
-    /// The message was addressed to this port.
     pub(super) to_us: bool,
     /// It replaces a known link address (RFC 4861 §7.2.5; always with ARP).
     pub(super) overrides: bool,
 }
 
-/// Returns the claim in a frame, if it is such a message.
 pub(super) fn claim_in(config: &PortConfig, opened: &Opened<'_>) -> Option<Claim> {
     match opened.ethertype {
         ETHERTYPE_ARP => {
@@ -77,7 +73,6 @@ pub(super) fn claim_in(config: &PortConfig, opened: &Opened<'_>) -> Option<Claim
     }
 }
 
-/// Returns a broadcast ARP request.
 pub(super) fn arp_request(mac: [u8; 6], own: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
     let arp = ArpRepr::EthernetIpv4 {
         operation: ArpOperation::Request,
@@ -98,7 +93,6 @@ pub(super) fn arp_request(mac: [u8; 6], own: Ipv4Addr, target: Ipv4Addr) -> Vec<
     frame
 }
 
-/// Returns a multicast neighbour solicitation.
 pub(super) fn neighbour_solicitation(mac: [u8; 6], own: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
     // RFC 4291 §2.7.1: the solicited-node group of the target.
     let [.., x, y, z] = target.octets();

@@ -16,9 +16,7 @@ use crate::stream::carrier::SegmentSink;
 use crate::tcp::{self, Flags, SeqNum};
 
 const HEAD_LEN_MAX: usize = Route::HEADERS_LEN_MAX + tcp::HEADER_LEN_MAX;
-/// Offset of the sequence number in a TCP header.
 const TCP_SEQ_AT: usize = 4;
-/// Offset of the checksum in a TCP header.
 const TCP_CHECKSUM_OFFSET: u16 = 16;
 const TCP_CHECKSUM_AT: usize = TCP_CHECKSUM_OFFSET as usize;
 
@@ -34,12 +32,9 @@ pub(crate) struct Emitter<'a, 'o> {
     blocked: bool,
 }
 
-/// Totals that one connection sent in its turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Turn {
-    /// Frames handed over.
     pub(crate) frames: usize,
-    /// Bytes of these frames.
     pub(crate) bytes: usize,
 }
 
@@ -55,13 +50,11 @@ impl<'a, 'o> Emitter<'a, 'o> {
         Self { route, checksum_offload, device_cuts, outlet, turn, blocked: false }
     }
 
-    /// Returns the totals sent so far.
     pub(crate) const fn turn(&self) -> Turn {
         self.turn
     }
 
-    /// Returns true if the connection may send more in this turn: its share of frames and of bytes
-    /// is not used up, and the device accepts more.
+    /// Its share of frames and of bytes is not used up, and the device accepts more.
     #[inline]
     pub(crate) fn may_continue(&self, frames_max: usize, bytes_max: usize) -> bool {
         let has_turn = self.turn.frames < frames_max && self.turn.bytes < bytes_max;
@@ -101,8 +94,8 @@ impl Emitter<'_, '_> {
         self.note(sent, frame.head.len() + payload_len);
     }
 
-    /// Cuts a super-frame into segments of `size` bytes, the last possibly shorter, with a frame
-    /// each. Only the sequence number differs between them; PSH and FIN belong to the last segment.
+    /// Cuts a super-frame into segments of `size` bytes with a frame each. Only the sequence number
+    /// differs between them; PSH and FIN belong to the last.
     fn emit_run(
         &mut self,
         header: &tcp::Header,
@@ -157,8 +150,7 @@ impl Emitter<'_, '_> {
     }
 }
 
-/// Returns the digests that the device completes, for a frame that begins at `base` of their
-/// offsets.
+/// The frame begins at `base` of the offsets of the digests.
 #[inline]
 fn left_to_device(digests: &[Digest], base: u32) -> Option<Digests<'_>> {
     (!digests.is_empty()).then_some(Digests { digests, base, digester: &CRC32C })
@@ -177,12 +169,10 @@ fn digests_before<'a>(rest: &mut &'a [Digest], at: usize, end: usize) -> Option<
     left_to_device(own, u32::try_from(at).unwrap_or(u32::MAX))
 }
 
-/// Link, IP and TCP headers of a segment.
 struct Head {
     octets: [u8; HEAD_LEN_MAX],
     len: usize,
     tcp_at: usize,
-    /// Sum of the pseudo-header.
     pseudo: u16,
 }
 
@@ -203,7 +193,6 @@ impl Head {
         &self.octets[..self.len]
     }
 
-    /// Sets the sequence number of the next segment of the same length.
     #[inline]
     fn set_seq(&mut self, seq: SeqNum) {
         let at = self.tcp_at + TCP_SEQ_AT;

@@ -5,39 +5,27 @@ use urnic_netdev::Medium;
 use crate::port::config::VlanId;
 use crate::port::drops::FrameDrop;
 
-/// Bytes of the two addresses that an Ethernet frame begins with.
 pub(crate) const ADDRESSES_LEN: usize = 12;
-/// Bytes of the header of an untagged Ethernet frame.
 pub(crate) const ETHERNET_LEN: usize = ADDRESSES_LEN + ETHERTYPE_LEN;
-/// Bytes of an IPv4 header without options.
 pub(crate) const IPV4_LEN: usize = 20;
-/// Bytes of an IPv6 header without extension headers.
 pub(crate) const IPV6_LEN: usize = 40;
-/// The number of TCP in IP headers.
 pub(crate) const PROTOCOL_TCP: u8 = 6;
-/// Bytes of an 802.1Q tag.
 pub(crate) const VLAN_TAG_LEN: usize = 4;
 pub(crate) const ETHERTYPE_IPV4: u16 = 0x0800;
 pub(crate) const ETHERTYPE_IPV6: u16 = 0x86dd;
 pub(crate) const ETHERTYPE_ARP: u16 = 0x0806;
 const ETHERTYPE_VLAN: u16 = 0x8100;
 const ETHERTYPE_LEN: usize = 2;
-/// IEEE 802.1Q §9.6: the low 12 bits of a tag are the VLAN; 0 means that it carries only a
-/// priority.
+/// IEEE 802.1Q §9.6: the low 12 bits of a tag; 0: only a priority.
 const VLAN_ID_MASK: u16 = 0x0fff;
 
-/// First header of a port's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkFraming {
-    /// The IP header.
     Ip,
-    /// An Ethernet header.
     Ethernet,
-    /// An Ethernet header with the tag of the port's VLAN.
     Tagged(VlanId),
 }
 
-/// A frame for this port, without its tag.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opened<'f> {
     /// Both Ethernet addresses; empty without a link layer.
@@ -48,7 +36,6 @@ pub(crate) struct Opened<'f> {
 }
 
 impl Opened<'_> {
-    /// Returns the source MAC of the frame.
     pub(crate) fn source_mac(&self) -> Option<[u8; 6]> {
         self.addresses.last_chunk().copied()
     }
@@ -58,7 +45,6 @@ impl Opened<'_> {
         self.addresses.first().is_some_and(|octet| octet & 1 != 0)
     }
 
-    /// Writes the whole frame, without a tag, to `frame`.
     pub(crate) fn write(&self, frame: &mut Vec<u8>) {
         frame.clear();
         if !self.addresses.is_empty() {
@@ -70,7 +56,6 @@ impl Opened<'_> {
 }
 
 impl LinkFraming {
-    /// Returns the framing for a device of this kind.
     pub(crate) const fn new(medium: Medium, vlan: Option<VlanId>) -> Self {
         match (medium, vlan) {
             (Medium::Ip, _) => Self::Ip,
@@ -83,12 +68,10 @@ impl LinkFraming {
         !matches!(self, Self::Ip)
     }
 
-    /// Returns the framing after the tag is removed.
     pub(crate) const fn without_tag(self) -> Self {
         if self.has_link_layer() { Self::Ethernet } else { Self::Ip }
     }
 
-    /// Returns the tag that frames carry.
     pub(crate) const fn tag(self) -> Option<[u8; VLAN_TAG_LEN]> {
         let Self::Tagged(vlan) = self else { return None };
         let [a, b] = ETHERTYPE_VLAN.to_be_bytes();
@@ -96,14 +79,12 @@ impl LinkFraming {
         Some([a, b, c, d])
     }
 
-    /// Inserts the tag into a frame that has none.
     pub(crate) fn seal(self, frame: &mut Vec<u8>) {
         if let Some(tag) = self.tag() {
             frame.splice(ADDRESSES_LEN..ADDRESSES_LEN, tag);
         }
     }
 
-    /// Removes the link header from a frame.
     #[inline(always)]
     pub(crate) fn open(self, frame: &[u8]) -> Result<Opened<'_>, FrameDrop> {
         if self == Self::Ip {

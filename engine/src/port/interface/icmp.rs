@@ -10,23 +10,19 @@ use crate::port::interface::framing::{
 use crate::port::tuple::Tuple;
 use crate::tcp::SeqNum;
 
-/// An ICMP error that quotes a TCP segment from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IcmpError {
     /// The destination of the ICMP datagram, which must be an address of the port.
     pub(crate) destination: IpAddr,
-    /// The connection of the quoted segment.
     pub(crate) tuple: Tuple,
-    /// The quoted sequence number.
     pub(crate) seq: SeqNum,
     pub(crate) report: Report,
 }
 
-/// Contents of an ICMP error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
-    /// The datagram of `datagram_len` bytes was too big; the next link takes `mtu` bytes, 0 if the
-    /// router does not report it (RFC 1191 §4, RFC 4443 §3.2).
+    /// The datagram of `datagram_len` bytes was too big; the next link takes `mtu` bytes, 0 if
+    /// unknown (RFC 1191 §4, RFC 4443 §3.2).
     TooBig { mtu: usize, datagram_len: usize },
     /// Nothing is served at the port there.
     Refused,
@@ -38,7 +34,7 @@ const PROTOCOL_ICMPV6: u8 = 58;
 const TYPE_UNREACHABLE_V4: u8 = 3;
 const CODE_FRAGMENTATION_NEEDED: u8 = 4;
 // RFC 9293 §3.9.2.2 (MUST-56): network and host unreachable and source route failed (0, 1, 5) are
-// soft errors: a router also sends them while it still queries the host's link address.
+// soft errors: a router also sends them while it queries the host's link address.
 /// Protocol; network and host administratively prohibited; filtered.
 const CODES_UNREACHABLE_V4: [u8; 4] = [2, 9, 10, 13];
 const CODE_PORT_UNREACHABLE_V4: u8 = 3;
@@ -50,7 +46,6 @@ const TYPE_TOO_BIG_V6: u8 = 2;
 /// Bytes of an ICMP header, the word before the quoted datagram included.
 const ICMP_LEN: usize = 8;
 
-/// Returns the ICMP error in a datagram, if it is one about TCP.
 pub(crate) fn parse(opened: &Opened<'_>) -> Option<IcmpError> {
     match opened.ethertype {
         ETHERTYPE_IPV4 => parse_v4(opened.payload),

@@ -21,17 +21,14 @@ use crate::port::interface::path::KnownPaths;
 use crate::port::interface::reassembly::Reassembly;
 use crate::siphash::Key;
 
-/// State of a port's device and of the link behind it.
 #[derive(Debug)]
 pub(super) struct Interface {
-    /// Capabilities of the device.
     pub(super) capabilities: Capabilities,
     pub(super) framing: LinkFraming,
     pub(super) link_up: bool,
     pub(super) neighbours: Neighbours,
     pub(super) paths: KnownPaths,
     pub(super) reassembly: Reassembly,
-    /// Frames that a full device has refused.
     pub(super) refused: Refused,
 }
 

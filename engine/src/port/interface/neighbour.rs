@@ -1,9 +1,6 @@
-//! Link addresses of neighbours: learned from ARP and NDP, queried when missing.
-//!
-//! smoltcp has such a table too, but does not share it, and the engine's frames bypass smoltcp.
-//!
-//! Entries do not expire. RFC 1122 §2.3.2.1 requires one of four ways to find stale entries. Here
-//! it is advice from above: a connection that gets no answer causes a query of its neighbour.
+//! Link addresses of neighbours: learned from ARP and NDP, queried when missing. smoltcp does not
+//! share its table. Entries do not expire. RFC 1122 §2.3.2.1 requires one of four ways to find
+//! stale entries. Here it is advice from above: a connection that gets no answer causes a query.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -21,13 +18,11 @@ use crate::port::interface::outlet::Outlet;
 use crate::siphash::{Key, TableHash};
 use crate::time::Instant;
 
-/// Time between two queries for the same neighbour.
 const SOLICIT_INTERVAL_NS: u64 = 200_000_000;
 
 #[derive(Debug)]
 pub(crate) struct Neighbours {
     known: HashMap<IpAddr, Known, TableHash>,
-    /// The addresses in `known`, oldest first.
     order: VecDeque<IpAddr>,
     /// Questions without an answer yet, and the connections that wait for it.
     asked: HashMap<IpAddr, Question, TableHash>,
@@ -39,24 +34,21 @@ pub(crate) struct Neighbours {
     changes: u64,
     /// A neighbour was evicted: a neighbour that is not in the table may have been known before.
     has_forgotten: bool,
-    /// A neighbour that is new without a question, and may have been known, is not counted in `changes` yet.
+    /// A new neighbour without a question, which may have been known, is not counted yet.
     owes_change: bool,
-    /// When such a neighbour was counted last.
     counted_at: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Known {
     mac: [u8; 6],
-    /// Time at which the address was learned.
     since: Instant,
     evidence: Evidence,
 }
 
-/// How the link address of a neighbour came to be known, weakest first.
+/// How a link address came to be known, weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Evidence {
-    /// The source of a frame.
     Source,
     /// An advertisement without Override: a proxy's, or an anycast address (RFC 4861 §7.2.4).
     Advertised,
@@ -71,16 +63,14 @@ struct Question {
 }
 
 impl Known {
-    /// Returns true if a claim of another link address replaces this one.
     fn gives_way_to(&self, evidence: Evidence, now: Instant, asked: bool) -> bool {
         match evidence {
             Evidence::Source => false,
             // RFC 4861 §7.2.5: such an advertisement does not replace a reachable address. A known
-            // neighbour is queried only if it is silent, or if only the source of a frame is known:
-            // then the answer counts as for an incomplete entry.
+            // neighbour is queried only if it is silent, or if only the source of a frame is known.
             Evidence::Advertised => asked,
-            // Of several claims in a row the first is kept, unless there was a query: repeated
-            // claims must not make every connection look up its route each time.
+            // Of several claims in a row the first is kept, unless there was a query: else repeated
+            // claims would make every connection look up its route each time.
             Evidence::Overriding => {
                 let too_soon = now.nanos_since(self.since) < NEIGHBOUR_LOCK_NS;
                 asked || !too_soon || self.evidence < Evidence::Overriding
@@ -108,15 +98,13 @@ impl Neighbours {
         self.known.get(&address).map(|known| known.mac)
     }
 
-    /// Differs from every earlier value once a neighbour that is or was known has another link
-    /// address.
+    /// Differs from every earlier value once a neighbour may have another link address than before.
     pub(crate) const fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Learns the source MAC of a frame from `address`, which is on this link, if no link address
-    /// is known. Returns true if so: the neighbour should be queried. Any host can send such a
-    /// frame, so it never changes a known entry.
+    /// Learns the source MAC of a frame from `address`, which is on this link, if none is known,
+    /// and returns true: the neighbour should be queried. Any host can send such a frame.
     pub(crate) fn learn_provisionally(
         &mut self,
         now: Instant,
@@ -143,9 +131,9 @@ impl Neighbours {
         {
             return;
         }
-        // Made-up addresses must not keep other neighbours from being reached. Connections keep their
-        // routes; an evicted address that is needed is queried again. The oldest is evicted: two
-        // neighbours that are queried in turn must not evict each other.
+        // Made-up addresses must not keep other neighbours from being reached: an evicted address
+        // that is needed is queried again. The oldest is evicted: two neighbours queried in turn
+        // must not evict each other.
         if known.is_none() {
             if self.known.len() >= NEIGHBOURS_MAX
                 && let Some(dropped) = self.order.pop_front()
@@ -158,10 +146,10 @@ impl Neighbours {
         let question = self.asked.remove(&address);
         self.woken.extend(question.into_iter().flat_map(|question| question.waiting));
         let has_moved = known.is_some_and(|known| known.mac != mac);
-        // Connections may have a route to an evicted neighbour. An answer counts as a change at once. An
-        // unsolicited claim counts once in a lock time, because made-up claims would make every connection
-        // look up its route each time. A peer that gets no acknowledgment repeats its query, which is such
-        // a claim.
+        // Connections may have a route to an evicted neighbour. An answer counts as a change at
+        // once, an unsolicited claim once in a lock time, because made-up claims would make every
+        // connection look up its route each time. A peer that gets no acknowledgment repeats its
+        // query, which is such a claim.
         self.changes += u64::from(has_moved || (asked && self.has_forgotten));
         self.owes_change |= known.is_none() && !asked && self.has_forgotten;
         let is_due = self.counted_at.is_none_or(|at| now.nanos_since(at) >= NEIGHBOUR_LOCK_NS);
@@ -183,19 +171,16 @@ impl Neighbours {
         }
     }
 
-    /// Number of connections that wait for an answer.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
         self.asked.values().map(|question| question.waiting.len()).sum()
     }
 
-    /// Takes a connection that need not wait for an answer any longer.
     pub(crate) fn next_woken(&mut self) -> Option<u32> {
         self.woken.pop()
     }
 
-    /// Removes queries that are too old; a connection that still needs the answer repeats the
-    /// query.
+    /// A connection that still needs the answer repeats its query.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         while let Some(&(asked_at, address)) = self.due.front()
             && now.nanos_since(asked_at) >= SOLICIT_INTERVAL_NS
@@ -210,13 +195,11 @@ impl Neighbours {
         }
     }
 
-    /// Time at which [`handle_timeout`](Self::handle_timeout) is due.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.due.front().map(|(asked_at, _)| asked_at.plus_nanos(SOLICIT_INTERVAL_NS))
     }
 
-    /// Learns from an ARP packet or a neighbour solicitation or advertisement; returns false if the
-    /// frame is something else.
+    /// False for frames other than ARP, neighbour solicitations and advertisements.
     pub(crate) fn learn_from(
         &mut self,
         now: Instant,
@@ -226,8 +209,8 @@ impl Neighbours {
         let Some(Claim { address, mac, to_us, overrides }) = claim_in(config, opened) else {
             return false;
         };
-        // RFC 826: what is known is brought up to date; new is what is said to this port or
-        // what it asked for. No other host speaks for its own addresses.
+        // RFC 826: what is known is brought up to date; new is what is said to this port or what it
+        // asked for.
         let known = self.known.contains_key(&address);
         let wanted = to_us || self.asked.contains_key(&address);
         if (known || wanted) && !config.owns(address) {
@@ -237,9 +220,8 @@ impl Neighbours {
         true
     }
 
-    /// Queries a neighbour's link address, unless a recent query is unanswered. The connection in
-    /// `waiting` is woken by the answer, or when it is time to repeat the query. Returns false if
-    /// no connection will be woken.
+    /// Queries a link address, unless a recent query is unanswered. The connection in `waiting` is
+    /// woken by the answer, or to repeat the query. Returns false if no connection will be woken.
     pub(crate) fn solicit(
         &mut self,
         now: Instant,
@@ -261,8 +243,7 @@ impl Neighbours {
             }
             _ => return false,
         };
-        // As many queries as connections: each waits for one. Queries without a waiting connection
-        // can wait.
+        // As many queries as connections: each waits for one. Others can wait.
         if self.due.len() >= CONNECTIONS_MAX && waiting.is_none() {
             return false;
         }

@@ -1,32 +1,25 @@
-//! Outlet of a port's frames: hands them to the device; frames that a full device has refused go
-//! first.
-//!
-//! TCP, the host stack and the neighbour queries count a frame as sent when they hand it over. A
-//! device may nevertheless refuse it for lack of room, at any frame: a socket buffer or a queue in
-//! the kernel is shared with others. So the port keeps a refused frame and the rest of its
-//! super-frame, sends nothing else, and offers them again before all other frames: a full device
-//! loses nothing.
+//! Outlet of a port's frames: hands them to the device. Its users count a frame as sent when they
+//! hand it over, but a device may refuse it for lack of room at any frame: a socket buffer or a
+//! queue in the kernel is shared with others. So the port keeps a refused frame and the rest of its
+//! super-frame, sends nothing else, and offers them again first.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU16;
 
 use urnic_netdev::{SharedSlice, TransmitError, TxChecksum, TxFrame};
 
-/// Takes frames of a port until the device is full.
 pub(crate) struct Outlet<'a> {
     transmit: &'a mut dyn FnMut(&TxFrame<'_>) -> Result<(), TransmitError>,
     refused: &'a mut Refused,
     taken: usize,
 }
 
-/// Frames that a full device has refused: the refused one, and the rest of its super-frame.
+/// The refused frame, and the rest of its super-frame.
 #[derive(Debug, Default)]
 pub(crate) struct Refused {
     frames: VecDeque<RefusedFrame>,
-    /// Contents of the frames, one after the other. The allocation is kept, because a device that
-    /// was full once is often full again.
+    /// The allocation is kept: a device that was full once is often full again.
     octets: Vec<u8>,
-    /// Offset of the first frame in `octets`.
     at: usize,
 }
 
@@ -39,7 +32,6 @@ struct RefusedFrame {
 }
 
 impl Refused {
-    /// Returns true if a frame waits.
     #[inline]
     pub(crate) fn waits(&self) -> bool {
         !self.frames.is_empty()
@@ -59,8 +51,7 @@ impl Refused {
         self.frames.push_back(RefusedFrame { len, head_len, checksum, segment_size });
     }
 
-    /// Offers the oldest waiting frame, if there is one; it continues to wait while the device is
-    /// full.
+    /// Offers the oldest waiting frame, which continues to wait while the device is full.
     fn offer(
         &mut self,
         transmit: &mut dyn FnMut(&TxFrame<'_>) -> Result<(), TransmitError>,
@@ -80,7 +71,7 @@ impl Refused {
 }
 
 impl<'a> Outlet<'a> {
-    /// Offers the waiting frames, until `room` are taken; later frames go behind them.
+    /// Offers the waiting frames first, until `room` are taken.
     pub(crate) fn new(
         refused: &'a mut Refused,
         room: usize,
@@ -96,21 +87,18 @@ impl<'a> Outlet<'a> {
         Self { transmit, refused, taken }
     }
 
-    /// Returns true if the device accepts no frame now. Hand over nothing then.
+    /// Hand over nothing while the device is full.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.refused.waits()
     }
 
-    /// Number of frames that the device has taken.
     pub(crate) const fn taken(&self) -> usize {
         self.taken
     }
 
     /// Hands over a frame. A frame that a full device refuses is kept, and counts as handed over.
-    ///
-    /// # Errors
-    /// The frame is dropped: [`TransmitError::Full`] only if the outlet was full before.
+    /// Fails with [`TransmitError::Full`] only if the outlet was full before: the frame is dropped.
     #[inline(always)]
     pub(crate) fn send(&mut self, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
         if self.refused.waits() {
@@ -129,11 +117,8 @@ impl<'a> Outlet<'a> {
         }
     }
 
-    /// Hands over a further frame of a super-frame whose first frame was handed over. If the device
-    /// has become full, the frame is kept behind the others.
-    ///
-    /// # Errors
-    /// The frame is dropped, but not for lack of room.
+    /// Hands over a further frame of a super-frame. If the device has become full, it is kept
+    /// behind the others. On an error it is dropped, but not for lack of room.
     #[inline(always)]
     pub(crate) fn send_behind(&mut self, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
         if self.refused.waits() {

@@ -1,23 +1,14 @@
 //! Path MTU: the largest datagram that the path to a peer takes (RFC 1191, RFC 8201, RFC 4821).
 //!
-//! ```text
-//! ceiling    limit of the device, or the limit that a router has reported
-//! current    size that segments are cut for
-//! confirmed  size with which the peer has acknowledged data
-//! ```
-//!
 //! A router that drops large datagrams without an ICMP error (a black hole) is found by evidence
 //! (RFC 4821 §7.7, RFC 8899 §4.3):
 //!
 //! 1. Nothing is acknowledged for [`SILENCE`] and [`BLACK_HOLE_TIMEOUTS`] retransmissions: the size
 //!    is reduced to one that nearly every path takes; the old size is in doubt.
-//! 2. The peer has a segment that was sent only in the old size: it was silent for another reason.
-//!    The old size is restored.
-//! 3. Only short segments are acknowledged: an outage, or a black hole. The old size is tried once
-//!    more. If that is not acknowledged, the path is a black hole: the size is reduced, and raised
-//!    again from there in steps.
-//!
-//! A change of the size is an ordinary event: segments lost by it are retransmitted, cut to fit.
+//! 2. The peer has a segment that was sent only in the old size: the old size is restored.
+//! 3. Only short segments are acknowledged: the old size is tried once more. If that is not
+//!    acknowledged, the path is a black hole: the size is reduced, and raised again from there in
+//!    steps.
 
 use std::collections::HashMap;
 use std::mem::offset_of;
@@ -32,31 +23,29 @@ use crate::tcp;
 use crate::time::{Duration, Instant};
 use crate::types::StreamOffset;
 
-/// Path state of one connection. All sizes are of IP datagrams, in bytes.
+/// Path state of one connection. Sizes are of IP datagrams, in bytes. `ceiling`: limit of the
+/// device, or that a router has reported. `current`: segments are cut for it. `confirmed`: data of
+/// that size was acknowledged.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct PathMtu {
-    /// Time at which a larger size is tried.
     probe_at: Option<Instant>,
     doubt: Option<Doubt>,
     current: usize,
     confirmed: usize,
-    /// SND.NXT when the current size was chosen.
     since: StreamOffset,
     /// Consecutive timeouts that are no evidence about the size: the link was down.
     forgiven: u32,
     /// The limit that a router has reported, and the time until which nothing larger is tried.
     named: Option<(usize, Instant)>,
     ceiling: usize,
-    /// Smallest size that is used.
     floor: usize,
     ip_header_len: usize,
     /// The current size is the one before a doubt, tried once more.
     retried: bool,
 }
 
-/// A size that was given up because nothing was acknowledged, while it is not known if the size was
-/// the cause.
+/// A size given up because nothing was acknowledged, while the cause is not known.
 #[derive(Clone, Copy, Debug)]
 struct Doubt {
     size: usize,
@@ -70,32 +59,27 @@ struct Doubt {
 const MIN_V4: usize = 68;
 /// RFC 8200 §5.
 const MIN_V6: usize = 1280;
-/// Consecutive timeouts after which a size is suspected (RFC 4821 §7.7 leaves the number open; RFC
-/// 8899 §5.1.2 has MAX_PROBES = 3 transmissions, the first of them no timeout).
+/// RFC 8899 §5.1.2 has MAX_PROBES = 3, the first no timeout; RFC 4821 §7.7 leaves this open.
 const BLACK_HOLE_TIMEOUTS: u32 = 2;
-/// Time without an acknowledgment after which a size is suspected. On a short path the timeouts
-/// above expire within some 50 ms, and hosts and links pause for as long.
+/// The timeouts expire within some 50 ms on a short path; hosts and links pause as long.
 const SILENCE: Duration = Duration::from_secs(1);
 /// Size that nearly every path takes (RFC 8899 §5.1.2 BASE_PLPMTU and RFC 8200 §5).
 const BASE: usize = 1280;
 /// Common MTUs of paths (RFC 1191 §7.1, with those of tunnels and of large frames), ascending.
 const PLATEAUS: [usize; 14] =
     [68, 296, 552, 1006, 1280, 1400, 1452, 1492, 1500, 2002, 4352, 8166, 9000, 17_914];
-/// Time between two steps up after a black hole, in nanoseconds (RFC 8899 §5.1.1: a probe timer of
-/// at least 1 s).
+/// Time between two steps up after a black hole (RFC 8899 §5.1.1: a probe timer of at least 1 s).
 const STEP_NS: u64 = 1_000_000_000;
-/// RFC 1191 §6.3 and RFC 8201 §4: a larger size is not tried within 5 minutes after a router has
-/// reported the limit; 10 are recommended. RFC 8899 PMTU_RAISE_TIMER is the same.
+/// RFC 1191 §6.3, RFC 8201 §4, RFC 8899 PMTU_RAISE_TIMER: no larger size within 5 minutes after a
+/// router has reported the limit; 10 are recommended.
 const RAISE_NS: u64 = 600_000_000_000;
 /// RFC 1191 §6.3: nor "less than 1 minute after a previous, successful attempted increase", beyond
 /// that limit; twice that is recommended.
 const RAISE_AGAIN_NS: u64 = 120_000_000_000;
 
 impl PathMtu {
-    /// Bytes at the start of the struct that each turn to send and each look at deadlines reads.
     pub(crate) const HOT_HEAD: usize = offset_of!(Self, current);
 
-    /// `floor_v4` is the smallest size that is used on an IPv4 path.
     pub(crate) fn new(remote: IpAddr, device_mtu: usize, floor_v4: usize) -> Self {
         let (floor, ip_header_len) = match remote {
             IpAddr::V4(_) => (floor_v4.max(MIN_V4), 20),
@@ -116,8 +100,7 @@ impl PathMtu {
         }
     }
 
-    /// Starts with the limit that another connection to the same host has learned, until it
-    /// expires.
+    /// With the limit that another connection to the same host has learned, until it expires.
     pub(crate) fn begin_with(&mut self, now: Instant, tcp: &mut tcp::Tcb, known: KnownPath) {
         let size = known.size.max(self.floor);
         if size < self.current {
@@ -128,7 +111,6 @@ impl PathMtu {
         }
     }
 
-    /// Returns the limit that connections to the same host may start with, if one is known.
     pub(crate) const fn known(&self) -> Option<KnownPath> {
         match self.named {
             Some((size, until)) => Some(KnownPath { size, until }),
@@ -140,9 +122,8 @@ impl PathMtu {
         self.probe_at
     }
 
-    /// Handles a router's report that it dropped a datagram of `datagram_len` bytes: the next link
-    /// takes `mtu`, 0 if the router does not report it. Returns true if the report changed the
-    /// size.
+    /// A router has dropped a datagram of `datagram_len` bytes: the next link takes `mtu`, 0 if
+    /// unknown. Returns true if the size changed.
     pub(crate) fn on_too_big(
         &mut self,
         now: Instant,
@@ -175,7 +156,6 @@ impl PathMtu {
         true
     }
 
-    /// Handles a change of the device's MTU from `before` to `mtu`.
     pub(crate) fn on_device(
         &mut self,
         now: Instant,
@@ -196,9 +176,8 @@ impl PathMtu {
         }
     }
 
-    /// Handles an expired retransmission timer, or [`poll_timeout`](Self::poll_timeout).
-    /// `device_mtu` limits the sizes that are tried. Returns true if the [limit](Self::known) of
-    /// the path is known now.
+    /// For an expired retransmission timer, or [`poll_timeout`](Self::poll_timeout). Returns true
+    /// if the [limit](Self::known) of the path is known now.
     #[must_use]
     pub(crate) fn handle_timeout(
         &mut self,
@@ -229,7 +208,6 @@ impl PathMtu {
         is_limit_known
     }
 
-    /// Ignores the timeouts so far, and the next one: the link is down.
     pub(crate) fn forgive(&mut self, timeouts: u32) {
         self.forgiven = timeouts + 1;
     }
@@ -240,8 +218,7 @@ impl PathMtu {
         self.doubt.is_some()
     }
 
-    /// Judges a size that was given up, by what the peer has acknowledged since. Returns true if
-    /// the [limit](Self::known) of the path is known now.
+    /// True if the [limit](Self::known) of the path is known by what the peer has acknowledged.
     #[must_use]
     pub(crate) fn judge(&mut self, now: Instant, tcp: &mut tcp::Tcb) -> bool {
         let Some(doubt) = self.doubt else { return false };
@@ -264,8 +241,7 @@ impl PathMtu {
             // The largest size that passes is known when a step up has failed.
             let is_limit = doubt.wait_ns == RAISE_NS;
             if is_limit {
-                // Silence is weaker evidence than a router's report: other connections use it for a
-                // shorter time.
+                // Silence is weaker evidence than a router's report: it is used for a shorter time.
                 self.named = Some((self.current, now.plus_nanos(RAISE_AGAIN_NS)));
             }
             return is_limit;
@@ -287,20 +263,19 @@ impl PathMtu {
         timeouts >= self.forgiven + enough && is_long
     }
 
-    /// Returns true if a smaller size has passed, and the oldest segment in flight is longer. If the
-    /// oldest fits in that size, it is lost for another reason: the path has shrunk, or only short
+    /// Returns true if a smaller size has passed, and the oldest segment in flight is longer. If it
+    /// fits in that size, it is lost for another reason: the path has shrunk, or only short
     /// segments have confirmed the size.
     fn is_probing(&self, tcp: &tcp::Tcb) -> bool {
         let is_smaller = self.confirmed >= self.floor && self.confirmed < self.current;
         is_smaller && tcp.oldest_in_flight_len() > self.segment_max(self.confirmed)
     }
 
-    /// Returns the longest TCP segment in a datagram of this size.
     const fn segment_max(&self, size: usize) -> usize {
         size.saturating_sub(self.ip_header_len)
     }
 
-    /// Reduces the size, because segments of the current size do not seem to pass.
+    /// Reduces the size: segments of the current size do not seem to pass.
     // spec: TCP-PMTU-6
     fn on_black_hole(&mut self, now: Instant, tcp: &mut tcp::Tcb) {
         let probing = self.is_probing(tcp);
@@ -321,8 +296,7 @@ impl PathMtu {
         let wait_ns = if probing && !self.retried { RAISE_NS } else { STEP_NS };
         let doubt = Doubt { size: self.current, tried: probing, wait_ns };
         if self.doubt.is_none() {
-            // The size was reduced for another reason before: evidence since then is not about this
-            // size.
+            // The size was reduced for another reason before: evidence since then is not about it.
             tcp.forget_path_evidence();
             self.doubt = Some(doubt);
         }
@@ -363,13 +337,11 @@ impl PathMtu {
         tcp.set_path_mtu(now, size.saturating_sub(self.ip_header_len));
     }
 
-    /// The size that segments are cut for.
     pub(crate) const fn current(&self) -> usize {
         self.current
     }
 }
 
-/// A limit of the path to a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KnownPath {
     size: usize,
@@ -377,8 +349,6 @@ pub(crate) struct KnownPath {
     until: Instant,
 }
 
-/// Limits of paths, by host: later connections need not lose segments to learn a limit again (RFC
-/// 1191 §6.3, RFC 8201 §5.2).
 #[derive(Debug)]
 pub(crate) struct KnownPaths {
     by_host: HashMap<IpAddr, KnownPath, TableHash>,
@@ -401,13 +371,11 @@ impl KnownPaths {
         self.by_host.insert(host, known);
     }
 
-    /// Returns the known limit of the path to `host`, unless it is too old.
     pub(crate) fn get(&self, now: Instant, host: IpAddr) -> Option<KnownPath> {
         self.by_host.get(&host).copied().filter(|known| known.until > now)
     }
 }
 
-/// Returns the largest plateau below `len`.
 fn plateau_below(len: usize) -> usize {
     PLATEAUS.iter().rev().copied().find(|size| *size < len).unwrap_or(0)
 }

@@ -1,8 +1,5 @@
-//! IP datagrams out of fragments, in bounded memory.
-//!
-//! TCP for this engine mostly arrives with DF set, unfragmented; fragments are from peers and
-//! routers that do otherwise. Overlapping fragments end their datagram: RFC 5722 requires it for
-//! IPv6, and IPv4 gets the same protection.
+//! IP datagrams out of fragments, in bounded memory. TCP for this engine mostly arrives with DF
+//! set, unfragmented. Overlapping fragments end their datagram, as RFC 5722 requires for IPv6.
 
 use std::net::IpAddr;
 
@@ -21,27 +18,22 @@ pub(crate) struct DatagramKey {
     pub(crate) protocol: u8,
 }
 
-/// One fragment.
 #[derive(Debug)]
 pub(crate) struct Part<'f> {
     pub(crate) key: DatagramKey,
     /// Offset of its payload in the datagram's, in bytes.
     pub(crate) offset: usize,
-    /// More fragments follow.
     pub(crate) more: bool,
     /// The IP header, including extension headers before the fragment header.
     pub(crate) header: &'f [u8],
-    /// IPv6: offset in `header` of the byte that announces the fragment header, and the next header
-    /// behind that.
+    /// IPv6: offset of the byte that announces the fragment header, and the header behind.
     pub(crate) next_header: Option<(usize, u8)>,
     pub(crate) payload: &'f [u8],
 }
 
-/// The fragment was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refused;
 
-/// Incomplete datagrams.
 #[derive(Debug, Default)]
 pub(crate) struct Reassembly {
     datagrams: Vec<Datagram>,
@@ -64,12 +56,11 @@ struct Datagram {
 
 /// An IP datagram's length has 16 bits.
 const DATAGRAM_LEN_MAX: usize = 65_535;
-/// Unit of fragment lengths and offsets.
 const FRAGMENT_UNIT: usize = 8;
 
 impl Reassembly {
-    /// Adds a fragment. If it completes its datagram, returns the frame, without a tag, that would
-    /// have arrived without fragmentation.
+    /// If the fragment completes its datagram, returns the frame, without a tag, that would have
+    /// arrived without fragmentation.
     pub(crate) fn insert(
         &mut self,
         now: Instant,
@@ -96,7 +87,6 @@ impl Reassembly {
         assemble(opened, &datagram.header, &datagram.octets).map(Some).ok_or(Refused)
     }
 
-    /// Discards datagrams that were not completed in time.
     pub(crate) fn expire(&mut self, now: Instant) {
         self.datagrams.retain(|datagram| datagram.until > now);
     }
@@ -145,8 +135,8 @@ impl Datagram {
         if let Some(&(from, to)) = self.ranges.get(at)
             && from < end
         {
-            // RFC 8200 §4.5: an exact duplicate may be ignored; anything else that overlaps ends
-            // the datagram (RFC 5722 §4).
+            // RFC 8200 §4.5: exact duplicates are ignored; other overlaps end the datagram (RFC
+            // 5722 §4).
             let duplicate = from <= start && end <= to && self.octets[start..end] == *part.payload;
             return if duplicate { Ok(()) } else { Err(Refused) };
         }
@@ -161,7 +151,6 @@ impl Datagram {
         self.note(at, start, end)
     }
 
-    /// Records that `start..end` has arrived, before the range at `at`.
     fn note(&mut self, at: usize, start: usize, end: usize) -> Result<(), Refused> {
         let joins_next = self.ranges.get(at).is_some_and(|range| range.0 == end);
         let joins_last = at > 0 && self.ranges[at - 1].1 == start;
@@ -192,7 +181,7 @@ impl Datagram {
     }
 }
 
-/// Returns the header of the whole datagram, without its length.
+/// The header of the whole datagram, without its length.
 fn header_of(part: &Part<'_>) -> Vec<u8> {
     let mut header = part.header.to_vec();
     match part.next_header {
@@ -203,7 +192,7 @@ fn header_of(part: &Part<'_>) -> Vec<u8> {
     header
 }
 
-/// Returns a frame with the datagram of this header and payload; `None` if it is too long for one.
+/// `None` if the datagram is too long for a frame.
 fn assemble(opened: &Opened<'_>, header: &[u8], payload: &[u8]) -> Option<Vec<u8>> {
     let mut datagram = header.to_vec();
     if header[0] >> 4 == 4 {

@@ -12,17 +12,14 @@ use crate::tcp::Ecn;
 
 const TTL: u8 = 64;
 
-/// Fields of the link header of a route.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkHeader {
     pub(crate) source: [u8; 6],
     pub(crate) destination: [u8; 6],
-    /// 802.1Q.
     pub(crate) tag: Option<[u8; VLAN_TAG_LEN]>,
 }
 
 impl LinkHeader {
-    /// The link header of frames with this framing.
     pub(crate) const fn new(framing: LinkFraming, source: [u8; 6], destination: [u8; 6]) -> Self {
         Self { source, destination, tag: framing.tag() }
     }
@@ -33,7 +30,6 @@ impl LinkHeader {
 pub(crate) struct Route {
     headers: [u8; Self::HEADERS_LEN_MAX],
     len: usize,
-    /// Offset of the IP header.
     ip_at: usize,
     /// Sum of the pseudo-header without the length.
     pseudo_sum: u16,
@@ -45,11 +41,7 @@ impl Route {
     /// Bytes of a tagged Ethernet header and an IPv6 header.
     pub(crate) const HEADERS_LEN_MAX: usize = ETHERNET_LEN + VLAN_TAG_LEN + IPV6_LEN;
 
-    /// A route between two addresses; on a device with a link layer, `link` has the source and
-    /// destination link address and the VLAN tag.
-    ///
-    /// # Panics
-    /// If the addresses are of different families.
+    /// `link`: addresses and VLAN tag, if there is a link layer. Panics if the families differ.
     pub(crate) fn new(link: Option<LinkHeader>, local: IpAddr, remote: IpAddr) -> Self {
         let mut headers = [0; Self::HEADERS_LEN_MAX];
         let mut ip_at = 0;
@@ -64,8 +56,8 @@ impl Route {
         let ip = &mut headers[ip_at..];
         let (ip_len, addresses_at) = match (local, remote) {
             (IpAddr::V4(local), IpAddr::V4(remote)) => {
-                // RFC 5044 Appendix A.5.1 and RFC 1191: DF is set. An atomic datagram's
-                // identification has no meaning (RFC 6864 §4.1).
+                // RFC 5044 Appendix A.5.1 and RFC 1191: DF is set. The identification has no
+                // meaning then (RFC 6864 §4.1).
                 // spec: TCP-A.5.1-1, TCP-PMTU-1
                 ip[..12].copy_from_slice(&[0x45, 0, 0, 0, 0, 0, 0x40, 0, TTL, PROTOCOL_TCP, 0, 0]);
                 ip[12..16].copy_from_slice(&local.octets());
@@ -88,21 +80,17 @@ impl Route {
         Self { headers, len: ip_at + ip_len, ip_at, pseudo_sum, ip_sum }
     }
 
-    /// Bytes of the headers.
     pub(crate) const fn headers_len(&self) -> usize {
         self.len
     }
 
-    /// Writes the headers of a segment of `tcp_len` bytes, with this ECN field, to the front of
-    /// `out`. Returns the sum of its pseudo-header (RFC 9293 §3.1).
-    ///
-    /// The length field of a super-frame that is too long for it is set to its maximum; the device
-    /// that cuts the super-frame writes the lengths of the pieces.
+    /// Writes the headers of a segment of `tcp_len` bytes to `out`. Returns the sum of its
+    /// pseudo-header (RFC 9293 §3.1). A length that is too long for its field is set to the
+    /// maximum; the device that cuts the super-frame writes the lengths of the pieces.
     #[inline]
     pub(crate) fn write_headers(&self, out: &mut [u8], tcp_len: usize, ecn: Ecn) -> u16 {
         match out.first_chunk_mut() {
-            // A copy of constant length needs no call; later writes overwrite the bytes behind the
-            // headers.
+            // A copy of constant length needs no call; later writes overwrite what is behind.
             Some(room) => *room = self.headers,
             None => out[..self.len].copy_from_slice(&self.headers[..self.len]),
         }

@@ -1,8 +1,5 @@
-//! A stream over any ordered byte stream: layered MPA (RFC 5044 §5).
-//!
-//! The byte stream may be a kernel socket, another stack's socket or a pipe. It keeps order and
-//! loses nothing. It hides its segment boundaries: FPDUs are framed to the size that the caller
-//! names and are aligned only by chance.
+//! A stream over any ordered byte stream, such as a kernel socket: layered MPA (RFC 5044 §5). The
+//! byte stream hides its segment boundaries: FPDUs are aligned only by chance.
 
 use std::sync::Arc;
 
@@ -20,19 +17,15 @@ use crate::types::StreamOffset;
 use crate::verbs::calls::HeldCalls;
 use crate::verbs::{HeldRnic, Qp, Rnic};
 
-/// An RDMAP stream over an ordered byte stream that the caller moves.
-///
-/// After every call, drain [`octets_to_send`](Self::octets_to_send) and then
-/// [`poll_event`](Self::poll_event).
+/// A stream over bytes that the caller moves. After every call, drain
+/// [`octets_to_send`](Self::octets_to_send) and then [`poll_event`](Self::poll_event).
 #[derive(Debug)]
 pub struct ByteStream {
     stream: Stream,
     store: PieceStore,
-    /// Bytes of payload that were copied for sending.
     staged: u64,
     received: StreamOffset,
     sent: StreamOffset,
-    /// Time of the latest call that had one.
     now: Instant,
 }
 
@@ -45,12 +38,10 @@ impl ByteStream {
         stream
     }
 
-    /// A stream in streaming mode, over a byte stream that is not yet open. Call
-    /// [`connected`](Self::connected) when it is.
+    /// The byte stream is not yet open: call [`connected`](Self::connected) when it is.
     #[must_use]
     pub fn opening(rnic: &Rnic, times: LifeTimes) -> Self {
-        // The byte stream keeps order: no FPDU arrives ahead of others, and a dropped FPDU would
-        // not be retransmitted.
+        // The byte stream keeps order, and would not retransmit a dropped FPDU.
         let policy = RxPolicy { out_of_order: false, drop_bad_fpdus: false };
         Self {
             stream: Stream::new(HeldRnic::by_stream(rnic), policy, Arc::new(times)),
@@ -67,10 +58,7 @@ impl ByteStream {
         &mut self.stream
     }
 
-    /// Starts MPA as initiator (RFC 5044 §7.1).
-    ///
-    /// # Errors
-    /// See [`PhaseError`].
+    /// Starts MPA as initiator (RFC 5044 §7.1). Errors: see [`PhaseError`].
     pub fn initiate(
         &mut self,
         now: Instant,
@@ -82,41 +70,30 @@ impl ByteStream {
         self.stream.initiate(now, &qp.shared, config, offer)
     }
 
-    /// Starts MPA as responder: waits for the peer's Request.
-    ///
-    /// # Errors
-    /// See [`PhaseError`].
+    /// Starts MPA as responder: waits for the peer's Request. Errors: see [`PhaseError`].
     pub fn respond(&mut self, now: Instant, config: &StartupConfig) -> Result<(), PhaseError> {
         self.now = now;
         self.stream.respond(now, config)
     }
 
-    /// Accepts the peer's Request.
-    ///
-    /// # Errors
-    /// See [`PhaseError`].
+    /// Accepts the peer's Request. Errors: see [`PhaseError`].
     pub fn accept(&mut self, qp: &Qp, offer: &Offer<'_>) -> Result<(), PhaseError> {
         self.stream.accept(&qp.shared, offer)?;
         self.stream.watch(self.now);
         Ok(())
     }
 
-    /// Refuses the peer's Request. The byte stream stays open (RFC 5044 §7.1.2 (6)); call
-    /// [`close`](Self::close) to end it.
-    ///
-    /// # Errors
-    /// See [`PhaseError`].
+    /// Refuses the peer's Request. The byte stream stays open until [`close`](Self::close) (RFC
+    /// 5044 §7.1.2 (6)). Errors: see [`PhaseError`].
     pub fn reject(&mut self, offer: &Offer<'_>) -> Result<(), PhaseError> {
         self.stream.reject(offer)
     }
 
-    /// Takes the next bytes that the byte stream delivered.
-    ///
-    /// After a rejection the byte stream belongs to the caller again: bytes given then are dropped.
+    /// Takes the next bytes that the byte stream delivered; after a rejection they are dropped.
     pub fn handle_bytes(&mut self, now: Instant, mut bytes: &[u8]) {
         self.now = now;
-        // In full operation, bytes in order are never refused: the store always grants the pages of
-        // the next FPDU. During the startup a call may take only the bytes of the peer's frame.
+        // In full operation, bytes in order are never refused: the store grants the pages of the
+        // next FPDU. During the startup a call may take only the bytes of the peer's frame.
         let rnic = self.stream.rnic();
         let _until_the_lease_is_closed = HeldCalls::new();
         let mut lease = TableLease::new(&rnic.table);
@@ -138,8 +115,7 @@ impl ByteStream {
         !self.stream.is_full()
     }
 
-    /// Delivers messages that wait for receives. Call after receives may have been posted.
-    /// [`octets_to_send`](Self::octets_to_send) does this, too.
+    /// Delivers messages that wait for receives, as [`octets_to_send`](Self::octets_to_send) does.
     pub fn deliver_held(&mut self) {
         self.stream.deliver_held();
     }
@@ -157,8 +133,7 @@ impl ByteStream {
         self.stream.watch(self.now);
     }
 
-    /// Notes that the sending half of the byte stream was closed, as
-    /// [`wants_close`](Self::wants_close) asked.
+    /// Notes that the sending half was closed, as [`wants_close`](Self::wants_close) asked.
     pub fn handle_shutdown(&mut self, now: Instant) {
         self.now = now;
         self.stream.sending_closed();
@@ -187,10 +162,9 @@ impl ByteStream {
         self.stream.poll_timeout()
     }
 
-    /// Appends the bytes to write next to `fragments`, at least `len_min` if that many are ready.
-    /// The bytes are gathered in place or copied, depending on `scratch`. FPDUs are cut for
-    /// segments of `emss` bytes. Appends nothing if there is nothing to send. Report the number of
-    /// bytes written to [`handle_sent`](Self::handle_sent).
+    /// Appends the bytes to write next to `fragments`, at least `len_min` if that many are ready,
+    /// in place or copied, depending on `scratch`. FPDUs are cut for segments of `emss` bytes.
+    /// Report the number of bytes written to [`handle_sent`](Self::handle_sent).
     pub fn octets_to_send<'a>(
         &'a mut self,
         scratch: &'a mut Scratch,
@@ -221,15 +195,13 @@ impl ByteStream {
         }
     }
 
-    /// Returns true if only answers to RDMA Reads of no bytes are left to write. They may wait for
-    /// a message of the application.
+    /// Only answers to RDMA Reads of no bytes are left, which may wait for a message.
     #[must_use]
     pub fn owes_empty_answers_only(&self) -> bool {
         self.stream.owes_empty_answers_only() && self.stream.framed_end() == self.sent
     }
 
-    /// Returns true if bytes that must be written next no longer exist: the stream has failed, and
-    /// their memory belongs to the application again. Reset the byte stream then.
+    /// The bytes to write next are the application's again: reset the byte stream.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
         let end = self.stream.framed_end().min(self.sent + SEND_LEN_MAX);
@@ -243,8 +215,8 @@ impl ByteStream {
         self.stream.acknowledged(self.sent);
     }
 
-    /// Takes the next startup attempt ([`StartupConfig::fallback`]). Run it on a new byte stream to
-    /// the same peer, with a new `ByteStream`. This one is over, and no event has reported that.
+    /// Takes the next startup attempt ([`StartupConfig::fallback`]), for a new byte stream to the
+    /// same peer and a new `ByteStream`. This one is over, and no event has reported that.
     pub fn take_retry(&mut self) -> Option<(Box<Retry>, Qp)> {
         let (retry, shared) = self.stream.take_retry()?;
         Some((retry, Qp { shared }))
@@ -280,8 +252,8 @@ impl ByteStream {
         self.stream.watch(now);
     }
 
-    /// Takes the queue pair from the stream. After the return, the stream uses no memory that the
-    /// queue pair names. Framed bytes are still sent unchanged; work that had not completed fails.
+    /// Takes the queue pair from the stream, which then uses no memory that the queue pair names.
+    /// Framed bytes are still sent unchanged; work that had not completed fails.
     pub fn release_qp(&mut self, now: Instant) {
         self.now = now;
         self.stream.release_qp();
@@ -312,9 +284,8 @@ impl ByteStream {
         self.stream.note_delivered(StreamOffset(self.sent.0.saturating_sub(bytes)));
     }
 
-    /// Returns the keep-alive probes that the byte stream should send to an idle peer. `current` is
-    /// the present setting. The caller turns off probes for a Response when a probe is due and [no
-    /// Response is awaited](Self::awaits_response).
+    /// Returns the keep-alive probes that the byte stream should send to an idle peer. When a probe
+    /// is due, turn probes for a Response off if [none is awaited](Self::awaits_response).
     #[must_use]
     pub fn probes(&self, current: Probes) -> Probes {
         self.stream.probes(current)

@@ -1,5 +1,4 @@
-//! The lower layers (LLP) that carry a stream: the TCP of this crate, which knows FPDUs, and any
-//! ordered byte stream, which does not.
+//! The lower layers (LLP): this crate's TCP, which knows FPDUs, and any ordered byte stream.
 
 mod bytes;
 mod own_tcp;

@@ -1,9 +1,6 @@
-//! A stream on the TCP of this crate (RFC 5044 Appendix A).
-//!
-//! TCP decides which bytes to send and which to retransmit; the stream supplies their content.
-//! Segments hold whole FPDUs, unless alignment is turned off: TCP is then used like any byte
-//! stream. Received bytes pass up at once, wherever they belong in the stream, and TCP acknowledges
-//! exactly the bytes that the stream accepted.
+//! A stream on the TCP of this crate (RFC 5044 Appendix A). TCP decides which bytes to send and to
+//! retransmit; the stream supplies their content. Segments hold whole FPDUs, unless alignment is
+//! off. Received bytes pass up at once, and TCP acknowledges exactly what the stream accepted.
 
 mod run;
 
@@ -23,11 +20,9 @@ use crate::tcp::{self, KeepAliveTimes};
 use crate::time::Instant;
 use crate::types::StreamOffset;
 
-/// Output for finished segments: puts IP and link headers around them.
 pub(crate) trait SegmentSink {
-    /// Sends a segment, or a run of segments of `segment_size` bytes each (the last may be shorter)
-    /// under one header. A device that cuts segments gets the run in one frame, any other device
-    /// gets a frame for each segment. The device computes `digests`, each inside one segment.
+    /// Under one header, in segments of `segment_size` bytes (the last may be shorter): in one
+    /// frame if the device cuts segments. The device computes `digests`.
     fn emit(
         &mut self,
         header: &tcp::Header,
@@ -37,17 +32,14 @@ pub(crate) trait SegmentSink {
     );
 }
 
-/// Limits of the lower layer and the device for one turn of a connection: the frames that it sends
-/// before the next connection may send.
+/// Limits of the lower layer and the device for one turn of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TxLimits {
     /// Largest payload of a super-frame; 0 without segmentation offload.
     pub(crate) super_frame_len_max: usize,
-    /// Frames that the connection may still send in the turn.
     pub(crate) frames_max: usize,
     /// Bytes after which the turn ends.
     pub(crate) bytes_max: usize,
-    /// Limit of the fragments in one frame of the device.
     pub(crate) fragments_max: usize,
 }
 
@@ -64,29 +56,24 @@ pub struct AlignmentCounters {
     pub super_frames: u64,
 }
 
-/// A stream on a TCP connection of its own.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct OwnTcp {
     pub(crate) stream: Stream,
     alignment: AlignmentCounters,
-    /// Receive room of the stream to which the TCP window is limited now.
     offered: Option<usize>,
     /// TCP segments are cut at FPDUs. `false`: TCP is used like any byte stream.
     aligned: bool,
-    /// Current keep-alive probes of TCP.
     probes: Probes,
     pub(crate) tcp: tcp::Tcb,
 }
 
 impl OwnTcp {
-    /// Byte ranges of the struct that most segments need.
     pub(crate) const HOT: [Range<usize>; 2] = {
         let tcp = offset_of!(Self, tcp);
         [0..tcp + tcp::Tcb::HOT_HEAD, tcp + tcp::Tcb::HOT.start..tcp + tcp::Tcb::HOT.end]
     };
 
-    /// Byte ranges of the struct that deadlines depend on.
     pub(crate) const DUE: [Range<usize>; 2] = {
         let (tcp, of_tcp) = (offset_of!(Self, tcp), tcp::Tcb::DUE);
         [Stream::DUE, tcp + of_tcp.start..tcp + of_tcp.end]
@@ -100,10 +87,9 @@ impl OwnTcp {
         new
     }
 
-    /// Limits the TCP window to the room of the stream. In streaming mode the stream keeps bytes
-    /// until the application reads them. In full operation FPDUs go directly to their memory and
-    /// TCP's own policy sets the window, except while messages wait for receives: the window then
-    /// closes as their number grows.
+    /// In streaming mode the stream keeps bytes until the application reads them. In full operation
+    /// TCP's own policy sets the window, except while messages wait for receives: it then closes as
+    /// their number grows.
     fn follow_room(&mut self) {
         let room = self.stream.receive_room();
         if room == self.offered {
@@ -113,7 +99,6 @@ impl OwnTcp {
         self.tcp.limit_receive_window(room);
     }
 
-    /// Returns true if segments are cut at FPDUs.
     pub(crate) const fn is_aligned(&self) -> bool {
         self.aligned
     }
@@ -122,10 +107,7 @@ impl OwnTcp {
         self.alignment
     }
 
-    // ---- receive ----
-
-    /// Processes a segment, or several that the device merged into one. Returns false, without any
-    /// effect, if TCP is closed: the segment belongs to no connection.
+    /// Takes a segment, or several merged ones. Returns false, with no effect, if TCP is closed.
     #[must_use]
     pub(crate) fn handle_segment(
         &mut self,
@@ -174,7 +156,6 @@ impl OwnTcp {
         true
     }
 
-    /// Updates the timer of the current stage, and does what the stage requires of TCP.
     #[inline]
     fn watch(&mut self, now: Instant) {
         let is_settled = match self.probes {
@@ -209,11 +190,9 @@ impl OwnTcp {
         self.tcp.probe_idle_peer(now, times);
     }
 
-    /// Passes up the bytes of `range` that were never passed before. `range` begins `skip` bytes
-    /// into the payload. Returns true if some bytes were refused.
-    ///
-    /// RFC 5044 Appendix A.3: segments go to MPA as soon as they are received and validated. Each
-    /// byte goes up once, and TCP commits to the bytes that MPA keeps.
+    /// Passes up the bytes of `range` that were never passed before, as soon as they are received
+    /// (RFC 5044 Appendix A.3). `range` begins `skip` bytes into the payload. Returns true if some
+    /// bytes were refused; TCP commits to what MPA keeps.
     // spec: TCP-A.3-1, TCP-A.3-4
     fn pass_up(
         &mut self,
@@ -247,16 +226,12 @@ impl OwnTcp {
         false
     }
 
-    /// Gives up bytes far beyond a gap, to leave the memory to other streams. TCP then gets them
-    /// again by retransmission.
+    /// The peer retransmits them; the memory is for other streams.
     pub(crate) fn give_up_far(&mut self, store: &mut PieceStore) {
         let Self { tcp, stream, .. } = self;
         stream.give_up_far(store, |range| tcp.forget(&range));
     }
 
-    // ---- transmit ----
-
-    /// Sends one frame if there is something to send. Returns true if it sent one.
     pub(crate) fn poll_transmit(
         &mut self,
         now: Instant,
@@ -319,8 +294,7 @@ impl OwnTcp {
             // Bytes of the startup, or the rest of an FPDU that did not fit in one segment.
             // spec: DDP-3-2
             let whole = framed.index_from(start).min(emss);
-            // RFC 9293 §3.8.6.2.1: the peer's window would cut the segment short; the window will
-            // grow.
+            // RFC 9293 §3.8.6.2.1: the peer's window would cut the segment short; it will grow.
             if budget.bytes < whole && !budget.forced {
                 return false;
             }
@@ -333,7 +307,7 @@ impl OwnTcp {
         let mut room = Room { segment_len: emss, fragments, cut: Cut::Always };
         if budget.bytes < emss && !budget.forced {
             // RFC 9293 §3.8.6.2.1: the peer's window ends inside the segment. Whole FPDUs that fit
-            // are sent; the rest waits until the window grows.
+            // are sent.
             room.segment_len = budget.bytes;
             room.cut = Cut::Never;
         }
@@ -354,8 +328,7 @@ impl OwnTcp {
         self.alignment.segments += segments;
         // spec: TCP-A.1-1
         self.alignment.segments_aligned += segments;
-        // `emit_whole` may be used: all of these bytes were framed just now, and nothing is framed
-        // behind them.
+        // `emit_whole` fits: all bytes were framed just now, with nothing behind them.
         let data = start..start + total as u64;
         // If the device does not cut a run, each segment goes in its own frame.
         let frames = if limits.super_frame_len_max == 0 { segments } else { 1 };
@@ -366,7 +339,6 @@ impl OwnTcp {
         true
     }
 
-    /// Sends new data as a byte stream would: full segments, without regard to FPDU boundaries.
     fn send_as_stream(
         &mut self,
         now: Instant,
@@ -381,8 +353,7 @@ impl OwnTcp {
         // Length of as many full segments as one frame carries.
         let run_max = limits.super_frame_len_max.min(FRAME_PAYLOAD_MAX).min(budget.bytes);
         let len_max = (run_max - run_max % emss).max(emss.min(budget.bytes));
-        // Half of the fragments for what this call frames, half for what the previous call left
-        // over.
+        // Half of the fragments for this call's frames, half for what the previous call left over.
         let fragments = limits.fragments_max.min(FRAGMENTS_MAX) / 2;
         let mut room = Room { segment_len: emss, fragments, cut: Cut::Always };
         let len = self.fill_unaligned(start, len_max, &mut room);
@@ -418,8 +389,7 @@ impl OwnTcp {
         true
     }
 
-    /// Counts `frames` frames that carry `len` new bytes in segments of `segment_len`. Returns the
-    /// size of each segment if there are several.
+    /// Counts `frames` frames. Returns the size of each segment if there are several.
     #[inline]
     fn segment_size(&mut self, len: usize, segment_len: usize, frames: u64) -> Option<NonZeroU16> {
         self.alignment.frames += frames;
@@ -431,16 +401,13 @@ impl OwnTcp {
         segment_size
     }
 
-    /// Returns true if new bytes up to `end` carry PSH.
-    ///
-    /// RFC 9293 §3.9.1.2 (SHLD-28): PSH belongs on the last segment of the data handed over. PSH
-    /// inside a message would keep the receiver's kernel from merging the next segments (GRO).
+    /// PSH belongs on the last segment of the data handed over (RFC 9293 §3.9.1.2, SHLD-28). Inside
+    /// a message it would keep the receiver's kernel from merging the next segments (GRO).
     #[inline]
     fn pushes(&self, end: StreamOffset) -> bool {
         end == self.stream.framed_end() && !self.stream.is_amid_message()
     }
 
-    /// Sends bytes of any FPDUs, whole or cut.
     fn emit_any(
         &mut self,
         header: &tcp::Header,
@@ -453,8 +420,7 @@ impl OwnTcp {
         self.emit_whole(header, data, segment_size, scratch, sink);
     }
 
-    /// Sends bytes of whole FPDUs, or of cut FPDUs that are kept. Resets the connection if the
-    /// stream no longer has the bytes.
+    /// Resets the connection if the stream no longer has the bytes.
     fn emit_whole(
         &mut self,
         header: &tcp::Header,
@@ -499,8 +465,6 @@ impl OwnTcp {
         }
     }
 
-    // ---- time and events ----
-
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let deadlines = [self.tcp.poll_timeout(), self.stream.poll_timeout()];
         deadlines.into_iter().flatten().min()
@@ -523,17 +487,15 @@ impl OwnTcp {
         self.watch(now);
     }
 
-    /// Handles a report of the network about a peer that was not reached yet. Returns true if that
-    /// ended the connection.
+    /// About a peer that was not reached yet. Returns true if that ended the connection.
     pub(crate) fn give_up_opening(&mut self, event: tcp::TcpEvent) -> bool {
         let has_ended = self.tcp.give_up_opening(event);
         self.after_input();
         has_ended
     }
 
-    /// Notes that the peer's link address is unknown, so nothing can be sent. Ends an unopened
-    /// connection that the application has closed, or that has waited as long as it would wait for
-    /// an answer to its SYN.
+    /// Ends an unopened connection that is closed, or has waited as long as for an answer to its
+    /// SYN.
     pub(crate) fn while_unreachable(&mut self, now: Instant) {
         if self.stream.wants_close() && self.tcp.state() == tcp::State::SynSent {
             self.tcp.close(StreamOffset::ZERO);
@@ -542,14 +504,11 @@ impl OwnTcp {
         self.after_input();
     }
 
-    /// Returns the TIME-WAIT record and its end, if both ends have closed and only TIME-WAIT is
-    /// left of the connection.
     pub(crate) fn time_wait(&mut self) -> Option<(tcp::TimeWait, Instant)> {
         self.follow_room();
         self.tcp.time_wait()
     }
 
-    /// Reports TCP's events to the stream.
     fn after_input(&mut self) {
         while let Some(event) = self.tcp.poll_event() {
             match event {

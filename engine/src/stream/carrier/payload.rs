@@ -8,13 +8,10 @@ use crate::stream::Stream;
 use crate::time::Instant;
 use crate::types::StreamOffset;
 
-/// The payload of one segment, or of several that the device merged.
 pub(crate) trait Payload {
-    /// Length in bytes.
     fn len(&self) -> usize;
 
-    /// Gives the bytes in `range` to the stream. They begin at stream position `at` and were never
-    /// given before. Returns the position up to which they were used or kept.
+    /// The bytes were never given before. Returns up to where they were used or kept.
     fn pass_up(
         &mut self,
         stream: &mut Stream,
@@ -45,14 +42,11 @@ impl Payload for &[u8] {
     }
 }
 
-/// A payload in runs of memory that may change. Bytes that cannot be used in place are copied
-/// first.
+/// Runs of memory that may change. Bytes that cannot be used in place are copied first.
 #[derive(Debug)]
 pub(crate) struct InPlace<'a> {
     pub(crate) octets: Scattered<'a>,
-    /// Buffer for the copied bytes.
     pub(crate) gathered: &'a mut Vec<u8>,
-    /// Counter of copied bytes.
     pub(crate) bytes_gathered: &'a mut u64,
 }
 

@@ -14,8 +14,7 @@ use crate::wire::ddp::DdpHeader;
 use crate::wire::terminate::Terminate;
 
 impl Stream {
-    /// Closes the stream for the application: posted work is finished, new work is refused. A
-    /// startup in progress is given up.
+    /// Posted work is finished, new work is refused. A startup in progress is given up.
     // spec: DDP-6.2.1-1
     pub(crate) fn close(&mut self) {
         self.closing = true;
@@ -30,9 +29,9 @@ impl Stream {
         }
     }
 
-    /// Takes the queue pair from the stream, for the application. After the return, no memory that
-    /// the queue pair names is read or written. The connection continues until the sent bytes are
-    /// delivered, and closes in order. Work that had not completed fails.
+    /// Takes the queue pair from the stream. After the return, no memory that it names is read or
+    /// written. The connection continues until the sent bytes are delivered. Work that had not
+    /// completed fails.
     pub(crate) fn release_qp(&mut self) {
         match &mut self.phase {
             Phase::Full(full) => {
@@ -54,7 +53,7 @@ impl Stream {
         self.flush(WcStatus::WrFlushErr, WcStatus::WrFlushErr);
     }
 
-    /// Notes that the peer has closed its half, after everything it sent was delivered.
+    /// After everything that the peer sent was delivered.
     // spec: DDP-3-9, MPA-7.2-2
     pub(crate) fn peer_closed(&mut self) {
         let (silenced, notice) = (self.is_silenced(), self.notice(|row| row.peer_closes));
@@ -65,15 +64,14 @@ impl Stream {
             Notice::PeerClosed => self.events.push_back(StreamEvent::PeerClosed),
         }
         let Some(full) = self.phase.full_mut() else { return };
-        // RFC 5041 §6.2.1: this end may continue to send. It can receive nothing more: receives are
-        // flushed, and Reads that await a Response never get one. Messages that arrived before and
-        // wait for receives are still delivered, until this end closes too.
+        // RFC 5041 §6.2.1: this end may continue to send, but receives are flushed, and Reads never
+        // get a Response. Messages that arrived before and wait for receives are still delivered.
         // spec: DDP-6.2.1-3
         if full.qp.rules != QpRules::InfiniBand && !full.rx.receive_queue.is_waiting() {
             full.rx.receive_queue.fail(&full.qp, WcStatus::WrFlushErr);
         }
-        // A peer that stops in the middle of an FPDU did not close in order. A peer that never sent
-        // an FPDU keeps a responder from ever sending.
+        // A peer that stops in the middle of an FPDU did not close in order. One that never sent an
+        // FPDU keeps a responder from ever sending.
         let whole = full.mpa.bytes_held() == 0;
         if !whole || silenced || !full.tx.messages.peer_closed() {
             self.give_up();
@@ -82,7 +80,6 @@ impl Stream {
         }
     }
 
-    /// Delivers waiting messages if receives may have been posted for them.
     #[inline]
     pub(crate) fn deliver_held(&mut self) {
         if let Phase::Full(full) = &self.phase
@@ -112,13 +109,11 @@ impl Stream {
         self.reset_if_speechless();
     }
 
-    /// Returns the entry that `of` selects in the current stage's row; `Notice::Nothing` if the lower
-    /// layer is gone.
+    /// Returns the entry that `of` selects in the current stage's row.
     fn notice(&self, of: impl FnOnce(Row) -> Notice) -> Notice {
         self.stage().map_or(Notice::Nothing, |stage| of(stage.row()))
     }
 
-    /// Notes that both directions were closed in order.
     pub(crate) fn connection_closed(&mut self) {
         if matches!(self.phase, Phase::Full(_)) && self.closing {
             self.phase.end();
@@ -126,30 +121,25 @@ impl Stream {
         self.connection_lost();
     }
 
-    /// Notes that the lower layer is gone.
     pub(crate) fn connection_lost(&mut self) {
         self.give_up();
         self.gone = true;
     }
 
-    /// The peer's host has refused the connection: nothing listens there.
     pub(crate) fn connection_refused(&mut self) {
         self.give_up_for(StartupFailure::Refused);
         self.gone = true;
     }
 
-    /// The network has reported that the peer cannot be reached.
     pub(crate) fn connection_unreachable(&mut self) {
         self.give_up_for(StartupFailure::Unreachable);
         self.gone = true;
     }
 
-    /// All work fails, and this end closes.
     pub(in crate::stream) fn give_up(&mut self) {
         self.give_up_for(StartupFailure::ConnectionLost);
     }
 
-    /// As [`give_up`](Self::give_up), with the reason for a startup that is not done.
     // spec: DDP-3-3, DDP-6.2.2-1
     fn give_up_for(&mut self, failure: StartupFailure) {
         if self.lost || self.wants_retry() {
@@ -176,7 +166,6 @@ impl Stream {
         }
     }
 
-    /// Ends full operation because of received bytes.
     #[cold]
     pub(in crate::stream) fn end_full(&mut self, ended: Ended) {
         match ended {
@@ -237,13 +226,11 @@ impl Stream {
         self.events.push_back(StreamEvent::Terminated(*terminate));
     }
 
-    /// Completes all outstanding work with errors.
     // spec: RDMAP-5.4-4
     pub(super) fn flush(&mut self, first_send: WcStatus, first_receive: WcStatus) {
         if let Some(full) = self.phase.full_mut() {
             full.qp.set_state(QpState::Error);
-            // The memory of the requests belongs to the application again: bytes that were not kept
-            // are never retransmitted.
+            // The memory belongs to the application again: bytes not kept are never retransmitted.
             full.tx.keep_requests(0);
             full.tx.messages.send_queue.fail(&full.qp, first_send);
             full.rx.receive_queue.fail(&full.qp, first_receive);
@@ -253,31 +240,25 @@ impl Stream {
         }
     }
 
-    /// Resets the connection if a request of the peer, or an error, came after this end's FIN. This
-    /// end can no longer answer or send a Terminate, and a peer that awaits the answer must not
-    /// wait for ever.
+    /// Resets the connection if a request of the peer, or an error, came after this end's FIN: no
+    /// answer or Terminate can be sent, and the peer must not wait for ever.
     pub(in crate::stream) fn reset_if_speechless(&mut self) {
         if !self.sending_closed {
             return;
         }
         let Some(full) = self.phase.full_mut() else { return };
-        // A peer that asks by an empty Read if its Writes were placed learns from the FIN that no
-        // answer comes.
+        // The FIN tells a peer that asks by an empty Read that no answer comes.
         full.tx.messages.forget_empty_answers();
         if full.tx.messages.owes() {
             self.reset();
         }
     }
 
-    /// Fails all work and makes the lower layer reset the connection: nothing else can inform the
-    /// peer.
     pub(super) fn reset(&mut self) {
         self.give_up();
         self.reset = true;
     }
 
-    /// Releases all memory: the connection is over for the application, though TCP keeps its
-    /// addresses for a while.
     pub(crate) fn retire(&mut self) {
         self.streaming_tx = Vec::new();
         self.streaming_rx = VecDeque::new();

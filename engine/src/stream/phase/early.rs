@@ -1,8 +1,7 @@
-//! Bytes that arrive beyond a gap before full operation, when nothing tells yet where FPDUs begin.
-//!
-//! They are copied, and TCP still counts them as not received: copies that find no use, or no room, may be
-//! dropped, because the peer keeps the bytes. When the gap closes the copies are taken as if they had
-//! arrived again, which saves the peer a retransmission timeout.
+//! Bytes beyond a gap before full operation, when nothing tells yet where FPDUs begin. They are
+//! copied, and TCP counts them as not received: copies may be dropped, because the peer keeps the
+//! bytes. When the gap closes they are taken as if they had arrived again, which saves a
+//! retransmission timeout.
 
 use crate::limits::{EARLY_BYTES_MAX, EARLY_PIECES_MAX};
 use crate::mem::TableLease;
@@ -11,7 +10,6 @@ use crate::stream::Stream;
 use crate::time::Instant;
 use crate::types::StreamOffset;
 
-/// Copies of bytes beyond a gap; they may overlap.
 #[derive(Debug, Default)]
 pub(in crate::stream) struct Early {
     pieces: Vec<Piece>,
@@ -56,8 +54,7 @@ impl Early {
 }
 
 impl Stream {
-    /// Takes bytes before full operation. Returns up to where they were used, which is beyond their end if
-    /// they close a gap.
+    /// Returns up to where the bytes were used, which is beyond their end if they close a gap.
     // spec: MPA-7.1.5-2
     #[cold]
     pub(in crate::stream) fn handle_bytes_before_full(

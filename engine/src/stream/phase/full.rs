@@ -20,50 +20,40 @@ use crate::time::Instant;
 use crate::types::StreamOffset;
 use crate::verbs::{HeldRnic, QpShared, RnicShared};
 
-/// Full operation of one stream.
-// Layout: the fields that a message touches lie together, in two places, as in the connection of a
-// port.
+// Layout: the fields that a message touches lie together, in two places.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Full {
     pub(in crate::stream) mpa: FpduReceiver<PlacedSegment>,
     pub(in crate::stream) rx: RxState,
     pub(in crate::stream) qp: Arc<QpShared>,
-    /// This end may send FPDUs. A responder may not before the initiator's first valid FPDU (RFC
-    /// 5044 §7.1.2 (4)).
+    /// A responder may not send FPDUs before the initiator's first valid one (RFC 5044 §7.1.2 (4)).
     pub(in crate::stream) tx_unlocked: bool,
     /// This end has asked for a ready-to-receive message as the initiator's first FPDU.
     pub(super) awaits_rtr: bool,
-    /// This end was the initiator of the startup.
     initiator: bool,
     policy: RxPolicy,
-    /// Time of the next empty Write to a silent responder.
     pub(super) silence_probe: Option<SilenceProbe>,
-    /// FPDUs dropped for a bad CRC since delivery last advanced.
     bad_fpdus: BadFpdus,
     pub(in crate::stream) tx: TxState,
 }
 
-/// Stream positions at which full operation begins in each direction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origins {
     pub(super) rx: StreamOffset,
     pub(super) tx: StreamOffset,
 }
 
-/// Reason why received bytes end full operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::stream) enum Ended {
     /// The initiator received bytes that no legal startup allows (RFC 5044 §8).
     Lost,
-    /// The peer's Terminate was delivered.
     PeerTerminated,
-    /// This end found an error.
     Failed(StreamError),
 }
 
 impl Full {
-    /// Byte ranges of the struct that most messages need. The first two are for data from the peer.
+    /// Bytes that most messages need; the first two are for data from the peer.
     const HOT: [Range<usize>; 3] = {
         let (rx, tx) = (offset_of!(Self, rx), offset_of!(Self, tx));
         let [first, second] = RxState::HOT;
@@ -74,7 +64,6 @@ impl Full {
         ]
     };
 
-    /// Both pipelines on the negotiated terms.
     pub(super) fn new(
         rnic: &HeldRnic,
         qp: Arc<QpShared>,
@@ -89,8 +78,8 @@ impl Full {
             markers: framing.markers_to_us,
             // spec: MPA-4.4-5
             crc: framing.crc,
-            // If the first FPDU may be a ready-to-receive Send, the number of the next Send is not
-            // known until it arrives: until then, FPDUs are placed in order.
+            // If the first FPDU may be a ready-to-receive Send, the number of the next Send is
+            // unknown until it arrives: until then, FPDUs are placed in order.
             out_of_order: policy.out_of_order && !may_begin_with_send(rtr),
             ..RxConfig::default()
         };
@@ -113,8 +102,7 @@ impl Full {
         }
     }
 
-    /// Prefetches the state that most messages need; with `data`, also the state that data from the
-    /// peer needs.
+    /// Prefetches the state that most messages need, and with `data` what data from the peer needs.
     #[inline]
     pub(in crate::stream) fn prefetch(&self, data: bool) {
         let [first, second, both] = &Self::HOT;
@@ -125,21 +113,18 @@ impl Full {
         prefetch_part(self, both);
     }
 
-    /// Prefetches the deadline.
     #[inline]
     pub(in crate::stream) fn prefetch_deadline(&self) {
         prefetch(&self.silence_probe);
     }
 
-    /// Prefetches the entries of the queues.
     #[inline]
     pub(in crate::stream) fn prefetch_queues(&self) {
         self.qp.prefetch();
         self.tx.prefetch();
     }
 
-    /// Takes bytes that were never given before. Returns the position up to which they were used or
-    /// kept.
+    /// Takes bytes that were never given before, those before the position returned.
     #[inline]
     pub(in crate::stream) fn handle_bytes(
         &mut self,
@@ -157,7 +142,7 @@ impl Full {
     }
 
     /// Takes whole FPDUs that continue the stream from memory that may change. The caller copies
-    /// the remaining bytes into one slice for [`handle_bytes`](Self::handle_bytes).
+    /// the rest for [`handle_bytes`](Self::handle_bytes).
     #[inline]
     pub(in crate::stream) fn handle_scattered(
         &mut self,
@@ -185,8 +170,8 @@ impl Full {
         ) -> Taken<StreamError>,
     ) -> Result<StreamOffset, Ended> {
         let Self { qp, mpa, rx, tx, policy, .. } = self;
-        // RFC 5044 §7.1.2 (4): the responder is silent until the initiator has sent an FPDU.
-        // Earlier bytes belong to no legal startup; §8: that counts as a lost connection.
+        // RFC 5044 §7.1.2 (4): the responder is silent until the initiator has sent an FPDU. §8:
+        // earlier bytes count as a lost connection.
         if self.initiator && tx.fpdus_framed() == 0 {
             return Err(Ended::Lost);
         }
@@ -216,7 +201,6 @@ impl Full {
         }
     }
 
-    /// Delivers messages that wait for receives into the receives that are posted now.
     #[cold]
     pub(in crate::stream) fn deliver_held(
         &mut self,
@@ -254,22 +238,18 @@ impl Full {
     }
 }
 
-/// Counts FPDUs that were dropped so that TCP retransmits them (RFC 5044 §8), until delivery
-/// advances.
-///
-/// The FPDU that delivery waits for has a count of its own. So a peer that computes wrong CRCs is
-/// detected there, whatever number of wrong FPDUs it sends beyond it.
+/// Counts FPDUs dropped so that TCP retransmits them (RFC 5044 §8), until delivery advances. The
+/// one that delivery waits for has a count of its own: a peer that computes wrong CRCs is detected
+/// there, whatever it sends beyond it.
 #[derive(Clone, Copy, Debug, Default)]
 struct BadFpdus {
-    /// Position up to which the stream was delivered when counting began.
     delivered: StreamOffset,
     next: u32,
     ahead: u32,
 }
 
 impl BadFpdus {
-    /// Returns true if the FPDU at `start` may be dropped once more while the stream is delivered
-    /// up to `delivered`.
+    /// Returns true if the FPDU at `start` may be dropped once more.
     fn worth_dropping(&mut self, start: StreamOffset, delivered: StreamOffset) -> bool {
         if self.delivered != delivered {
             *self = Self { delivered, next: 0, ahead: 0 };

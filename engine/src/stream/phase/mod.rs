@@ -1,8 +1,5 @@
-//! Phase of a stream, from streaming mode through the startup to full operation and the end.
-//!
-//! [`Phase`] owns what the stream has in that phase and nothing else: no queue pair before one is
-//! named, no pipelines before FPDUs flow. The state of the two half-connections is stored next to
-//! it, in the stream; [`stage`] reads both.
+//! Phase of a stream. [`Phase`] owns what the stream has in that phase and nothing else. The state
+//! of the two half-connections is next to it, in the stream; [`stage`] reads both.
 
 mod closing;
 mod early;
@@ -25,7 +22,6 @@ use crate::stream::phase::places::RequestedDepths;
 use crate::stream::phase::silence_probe::SilenceProbe;
 use crate::verbs::QpShared;
 
-/// Phase of a stream.
 #[derive(Debug)]
 pub(crate) enum Phase {
     /// Bytes pass unframed.
@@ -35,7 +31,6 @@ pub(crate) enum Phase {
         initiator: Box<Initiator>,
         qp: Arc<QpShared>,
         asked: RequestedDepths,
-        /// Time of the next empty Write to a silent responder.
         silence_probe: Option<SilenceProbe>,
     },
     /// Waiting for the peer's Request.
@@ -46,15 +41,13 @@ pub(crate) enum Phase {
     Full(Box<Full>),
     /// Full operation is over: arriving bytes are dropped, bytes owed to the peer are still sent.
     Ending(Box<Full>),
-    /// The startup has failed, and another attempt may succeed. The application does not know of
-    /// the failure, and the queue pair is unchanged.
+    /// The startup has failed, and another attempt may succeed. The queue pair is unchanged.
     Retrying { retry: Box<Retry>, qp: Arc<QpShared> },
     /// Over, with nothing left.
     Over,
 }
 
 impl Phase {
-    /// Both pipelines, from the end of the startup on.
     #[inline]
     pub(super) const fn full(&self) -> Option<&Full> {
         match self {
@@ -63,7 +56,6 @@ impl Phase {
         }
     }
 
-    /// Mutable form of [`full`](Self::full).
     #[inline]
     pub(super) const fn full_mut(&mut self) -> Option<&mut Full> {
         match self {
@@ -72,7 +64,6 @@ impl Phase {
         }
     }
 
-    /// The queue pair, once there is one.
     pub(super) const fn qp(&self) -> Option<&Arc<QpShared>> {
         match self {
             Self::AwaitingReply { qp, .. } | Self::Retrying { qp, .. } => Some(qp),
@@ -84,12 +75,10 @@ impl Phase {
         }
     }
 
-    /// Returns true if arriving bytes are ignored.
     pub(super) const fn is_over(&self) -> bool {
         matches!(self, Self::Ending(_) | Self::Retrying { .. } | Self::Over)
     }
 
-    /// Ends any phase.
     pub(super) fn end(&mut self) {
         *self = match std::mem::replace(self, Self::Over) {
             Self::Full(full) | Self::Ending(full) => Self::Ending(full),
@@ -97,7 +86,6 @@ impl Phase {
         };
     }
 
-    /// Notes that the peer's Request was read.
     fn request_came(&mut self) {
         *self = match std::mem::replace(self, Self::Over) {
             Self::AwaitingRequest { responder } => Self::AwaitingAnswer { responder },

@@ -1,5 +1,4 @@
-//! One unit of IRD and ORD for confirmations ([`CompletionLevel::Placed`]), in addition to
-//! the application's units.
+//! One more unit of IRD and ORD for confirmations ([`CompletionLevel::Placed`]).
 
 use crate::limits::READS_OUTSTANDING_MAX;
 use crate::mpa::startup::{Negotiated, Offer, Retry, Rtr, RtrKind};
@@ -17,26 +16,23 @@ impl RequestedDepths {
         Self { ird: offer.ird, ord: offer.ord }
     }
 
-    /// The offer to the peer. It has one Read more in each direction, for confirmations, if this
-    /// end asks for confirmations or has InfiniBand's rules: the peer is then expected to ask for
-    /// them.
+    /// The offer has one Read more in each direction if this end asks for confirmations or has
+    /// InfiniBand's rules: the peer is then expected to ask for them.
     pub(super) fn offer<'a>(self, qp: &QpShared, private_data: &'a [u8]) -> Offer<'a> {
         let is_more = Self::is_more(qp);
         Offer { private_data, ird: more(self.ird, is_more), ord: more(self.ord, is_more) }
     }
 
-    /// Returns true if one unit more is requested and granted.
     fn is_more(qp: &QpShared) -> bool {
         qp.completion == CompletionLevel::Placed || qp.rules == QpRules::InfiniBand
     }
 
-    /// Takes the unit for confirmations out of the negotiated ORD, if the ORD exceeds what the
-    /// application has asked for. Returns true if confirmations have a unit of their own.
-    ///
-    /// A peer that has not announced its IRD was not asked for more by other means either (RFC 6581
-    /// §9.1). Confirmations then share the application's ORD, and so does a ready-to-receive Read.
+    /// Takes the unit for confirmations out of the negotiated ORD, if that exceeds the requested
+    /// one, and returns true. A peer that has not announced its IRD was not asked for more by other
+    /// means either (RFC 6581 §9.1): confirmations then share the application's ORD, and so does a
+    /// ready-to-receive Read.
     pub(super) fn divide(self, qp: &QpShared, terms: &mut Negotiated) -> bool {
-        // Without confirmations the negotiated ORD is the application's. It may exceed the
+        // Without confirmations the negotiated ORD is the application's, and may exceed the
         // requested one: a ready-to-receive Read needs a unit (RFC 6581 §9.1).
         if !Self::is_more(qp) || terms.ord <= self.ord {
             return false;
@@ -54,7 +50,6 @@ impl RequestedDepths {
         }
     }
 
-    /// Restores the depths that the application has asked for, for another startup.
     pub(super) const fn restore(self, retry: &mut Retry) {
         (retry.ird, retry.ord) = (self.ird, self.ord);
     }

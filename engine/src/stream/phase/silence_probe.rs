@@ -1,6 +1,5 @@
-//! Empty Writes that remind a silent responder of data sent after its Reply.
-//!
-//! An option of [`StartupConfig`](crate::mpa::startup::StartupConfig) turns them on.
+//! Empty Writes that remind a silent responder of data sent after its Reply: an option of
+//! [`StartupConfig`](crate::mpa::startup::StartupConfig).
 
 use crate::limits::{SILENCE_PROBE_AFTER_NS, SILENCE_PROBE_PAUSE_MAX_NS};
 use crate::mpa::startup::RtrKind;
@@ -8,7 +7,6 @@ use crate::stream::Stream;
 use crate::stream::phase::Phase;
 use crate::time::Instant;
 
-/// Time of the next check for a silent peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SilenceProbe {
     at: Instant,
@@ -28,7 +26,6 @@ impl SilenceProbe {
 }
 
 impl Stream {
-    /// Time at which [`probe_silent_peer`](Self::probe_silent_peer) has something to do.
     pub(super) fn silence_probe_at(&self) -> Option<Instant> {
         match &self.phase {
             Phase::AwaitingReply { silence_probe, .. } => {
@@ -39,7 +36,6 @@ impl Stream {
         }
     }
 
-    /// Appends an RDMA Write without payload to the data sent, if the peer has sent nothing.
     pub(super) fn probe_silent_peer(&mut self, now: Instant) {
         if self.silence_probe_at().is_none_or(|at| at > now) {
             return;

@@ -6,19 +6,16 @@ use crate::stream::phase::{Full, Phase, StartupFailure};
 use crate::time::{Duration, Instant};
 use crate::types::StreamOffset;
 
-/// Counts that restart the timer of a stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Progress {
     fpdus: u64,
     acknowledged: StreamOffset,
 }
 
-/// The last seen stage of a stream, and its timer.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::stream) struct Watch {
     stage: Stage,
     since: Instant,
-    /// Time at which the stage's timer expires.
     until: Option<Instant>,
     progress: Progress,
 }
@@ -56,12 +53,10 @@ impl Watch {
 }
 
 impl Stream {
-    /// Durations of the stage timers.
     pub(crate) fn times(&self) -> &LifeTimes {
         &self.times
     }
 
-    /// Current stage of the stream; `None` if the lower layer is gone.
     pub(crate) fn stage(&self) -> Option<Stage> {
         if self.gone {
             return None;
@@ -93,8 +88,7 @@ impl Stream {
     }
 
     /// Returns the keep-alive probes that the lower layer should send; `now` are those it sends
-    /// now. Probes for a Response, once on, stay on: the lower layer turns them off when a probe is
-    /// due and no Response is awaited. Most Responses arrive before the first probe is due.
+    /// now. Probes for a Response, once on, stay on until one is due and no Response is awaited.
     pub(crate) fn probes(&self, now: Probes) -> Probes {
         match self.watch.stage {
             _ if self.gone => Probes::Off,
@@ -104,14 +98,12 @@ impl Stream {
         }
     }
 
-    /// Returns true if the peer owes an answer to a Read or an Atomic.
     #[inline]
     pub(crate) fn awaits_response(&self) -> bool {
         matches!(&self.phase, Phase::Full(full) if !full.tx.messages.requester.is_idle())
     }
 
-    /// Returns true if the stream was last seen in full operation and nothing has ended that: then
-    /// no timer runs, and the lower layer has nothing to do.
+    /// The stream was last seen in full operation and nothing has ended that: no timer runs.
     #[inline]
     pub(crate) const fn is_undisturbed(&self) -> bool {
         matches!(self.watch.stage, Stage::Running)
@@ -148,23 +140,19 @@ impl Stream {
         tracing::debug!(target: "urnic::stream", qp, from = ?self.watch.stage, ?to, "stage");
     }
 
-    /// Returns true if the stream is closing or has failed.
     pub(crate) const fn is_closing(&self) -> bool {
         self.closing
     }
 
-    /// Notes that the peer has acknowledged everything before `end`. For lower layers that promise
-    /// to deliver bytes before the peer has acknowledged them.
+    /// For lower layers that promise to deliver bytes before the peer has acknowledged them.
     pub(crate) const fn note_delivered(&mut self, end: StreamOffset) {
         self.acknowledged = end;
     }
 
-    /// Time at which the stage's timer expires.
     pub(in crate::stream) const fn stage_end(&self) -> Option<Instant> {
         if self.gone || self.reset { None } else { self.watch.until }
     }
 
-    /// Handles the expiry of the stage's timer.
     pub(in crate::stream) fn end_stage(&mut self) {
         self.watch.until = None;
         let (qp, stage) = (self.qp().map(|qp| qp.number.0), self.watch.stage);
@@ -178,13 +166,10 @@ impl Stream {
         }
     }
 
-    /// Returns true if the lower layer must end the connection at once with a RST.
     pub(crate) const fn wants_reset(&self) -> bool {
         self.reset
     }
 
-    /// Notes that the lower layer has closed its sending half, as
-    /// [`wants_close`](Self::wants_close) asked.
     pub(crate) const fn sending_closed(&mut self) {
         self.sending_closed = true;
     }

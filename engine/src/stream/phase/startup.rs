@@ -60,9 +60,8 @@ pub enum Setup {
 }
 
 impl Setup {
-    /// Returns the standing that a connection with this setup has at its listener; `None` if the
-    /// connection has left the listener. `asked`: the peer's Request has arrived. `closing`: this
-    /// end closes.
+    /// `None` if it has left its listener. `asked`: a Request has arrived. `closing`: this end
+    /// closes.
     #[must_use]
     pub const fn standing(self, asked: bool, closing: bool) -> Option<Standing> {
         match self {
@@ -72,8 +71,7 @@ impl Setup {
             // A delayed startup: the application knows of the connection.
             Self::Streaming { .. } if !asked => Some(Standing::Asked),
             Self::AwaitingRequest | Self::AwaitingAnswer => Some(Standing::Asked),
-            // RFC 5044 §7.1.2 (6): refused. Unless the application closes the connection too, it
-            // continues to use it in streaming mode.
+            // RFC 5044 §7.1.2 (6): refused. The application may continue in streaming mode.
             Self::Streaming { .. } if !closing => None,
             Self::Streaming { .. } | Self::Over => Some(Standing::Ended),
             Self::Started => None,
@@ -103,7 +101,6 @@ pub enum StartupFailure {
 }
 
 impl Stream {
-    /// Sends bytes unframed, before MPA is started.
     pub(crate) fn send_streaming(&mut self, octets: &[u8]) -> Result<(), PhaseError> {
         if !matches!(self.phase, Phase::Streaming) {
             // spec: RDMAP-6.1-1
@@ -116,7 +113,6 @@ impl Stream {
         Ok(())
     }
 
-    /// Reads bytes that arrived before MPA was started. Returns the number of bytes read.
     pub(crate) fn receive_streaming(&mut self, octets: &mut [u8]) -> usize {
         let len = octets.len().min(self.streaming_rx.len());
         for (octet, received) in octets.iter_mut().zip(self.streaming_rx.drain(..len)) {
@@ -125,7 +121,6 @@ impl Stream {
         len
     }
 
-    /// Starts MPA as initiator: the Request is sent now.
     // spec: MPA-7.1-3, MPA-7.1.2-1
     pub(crate) fn initiate(
         &mut self,
@@ -156,7 +151,6 @@ impl Stream {
         Ok(())
     }
 
-    /// Starts MPA as responder: the peer's next bytes are its Request.
     // spec: MPA-7.1.5-1
     pub(crate) fn respond(
         &mut self,
@@ -177,7 +171,6 @@ impl Stream {
         Ok(())
     }
 
-    /// Accepts the peer's Request.
     // spec: MPA-7.1.2-5
     pub(crate) fn accept(
         &mut self,
@@ -213,7 +206,6 @@ impl Stream {
         Ok(())
     }
 
-    /// Time at which [`handle_timeout`](Self::handle_timeout) has something to do.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         [self.stage_end(), self.silence_probe_at()].into_iter().flatten().min()
     }
@@ -230,8 +222,7 @@ impl Stream {
         self.probe_silent_peer(now);
     }
 
-    /// Takes bytes before full operation that continue the stream. Other bytes are at most copied: the
-    /// start of full operation is not known yet.
+    /// Others are at most copied: the start of full operation is not known yet.
     pub(in crate::stream) fn handle_startup_bytes(
         &mut self,
         offset: StreamOffset,
@@ -259,7 +250,6 @@ impl Stream {
         offset + taken as u64
     }
 
-    /// Reads the peer's startup frame. Returns the number of bytes consumed.
     fn read_startup(&mut self, bytes: &[u8]) -> usize {
         match &mut self.phase {
             Phase::AwaitingReply { initiator, qp, asked, silence_probe } => {
@@ -310,7 +300,6 @@ impl Stream {
         }
     }
 
-    /// Handles a Reply that refuses to start MPA.
     fn reject_came(&mut self, rejection: Rejection) {
         tracing::debug!(
             target: "urnic::stream", ird = rejection.peer_depths.ird, ord = rejection.peer_depths.ord,
@@ -329,7 +318,6 @@ impl Stream {
         self.events.push_back(StreamEvent::Rejected(rejection));
     }
 
-    /// Reports the terms that both ends have agreed on.
     fn establish(&mut self, terms: Negotiated) {
         let Negotiated { framing, ird, ord, ref rtr, .. } = terms;
         let Framing { revision, crc, markers_to_peer, markers_to_us } = framing;
@@ -342,8 +330,7 @@ impl Stream {
         self.events.push_back(StreamEvent::Established(terms));
     }
 
-    /// Enters full operation on the negotiated terms. `apart`: confirmations have a unit of ORD of
-    /// their own.
+    /// `apart`: confirmations have a unit of ORD of their own.
     // spec: DDP-6.1-1, MPA-7.1-2, MPA-7.1.2-8
     fn begin_full(
         &mut self,
@@ -369,13 +356,11 @@ impl Stream {
         self.connected = true;
     }
 
-    /// Returns true if the startup should be tried once more, on another connection of the lower
-    /// layer, with another stream.
+    /// On another connection with another stream.
     pub(crate) const fn wants_retry(&self) -> bool {
         matches!(self.phase, Phase::Retrying { .. })
     }
 
-    /// Takes the next attempt and its queue pair. Afterwards this stream has no queue pair.
     pub(crate) fn take_retry(&mut self) -> Option<(Box<Retry>, Arc<QpShared>)> {
         self.lost = true;
         match std::mem::replace(&mut self.phase, Phase::Over) {
@@ -390,7 +375,6 @@ impl Stream {
         }
     }
 
-    /// Gives up the next attempt: the startup has failed.
     pub(crate) fn give_up_retry(&mut self) {
         if self.wants_retry() {
             self.lost = true;
@@ -412,7 +396,6 @@ impl Stream {
         Some(Phase::Retrying { retry, qp: Arc::clone(qp) })
     }
 
-    /// Handles a failed startup.
     pub(super) fn startup_failed(&mut self, failure: StartupFailure) {
         let setback = match failure {
             // An application that closes does not want another attempt.
@@ -437,7 +420,6 @@ impl Stream {
         self.phase.end();
     }
 
-    /// Handles an invalid startup frame of the peer. Returns the number of bytes consumed: all.
     // spec: MPA-7.1.2-3
     fn startup_error(&mut self, error: MpaStartupError, len: usize) -> usize {
         if let Some(framing) = error.terminates_in() {
@@ -447,8 +429,8 @@ impl Stream {
         len
     }
 
-    /// Sends a Terminate in the negotiated framing, as an initiator that cannot continue must (RFC
-    /// 6581 §9.1, §9.2). Leaves the queue pair alone: the failed attempt fails its work.
+    /// Sends a Terminate in the negotiated framing, as an initiator must (RFC 6581 §9.1, §9.2). The
+    /// failed attempt fails the queue pair's work.
     fn terminate_startup(&mut self, code: TerminateCode, framing: &Framing) {
         let Some(qp) = self.phase.qp() else { return };
         let origin = StreamOffset(self.streaming_tx.len() as u64);
@@ -473,8 +455,7 @@ impl Stream {
 /// Segment room for a Terminate: more than it needs with a marker.
 const TERMINATE_ROOM: usize = 512;
 
-/// A claim on a queue pair, released on drop unless it is kept: a failed call leaves the queue pair
-/// unchanged.
+/// A claim on a queue pair, released on drop unless it is kept.
 struct Claim<'q>(Option<&'q Arc<QpShared>>);
 
 impl<'q> Claim<'q> {

@@ -43,13 +43,11 @@ impl Placer<'_, '_> {
         Ok(())
     }
 
-    /// Delivers a segment of a Write of `len` bytes.
     #[inline(always)]
     pub(super) fn deliver_write(&mut self, len: u32, last: bool) {
         let begins = !self.rx.writes.amid;
         self.rx.writes.deliver(len, last);
-        // An empty Write changes no memory, so it is not reported: usually it is the
-        // ready-to-receive message, or a reminder to a silent responder.
+        // An empty Write is usually the RTR message, or a reminder to a silent responder.
         if len > 0 || !begins {
             self.qp.note_write(last);
         }
@@ -75,8 +73,8 @@ impl Placer<'_, '_> {
                 let request = self.rx.requests.pop_front().flatten();
                 let Some(request) = request else { return Err(RdmapError::Stream.into()) };
                 // On InfiniBand a message without a receive blocks everything behind it: an answer
-                // says that everything sent before its request is delivered, and answers come in
-                // the order of requests (RFC 5040 §5.5 rules 12 and 20).
+                // says that everything before its request is delivered, in the order of requests
+                // (RFC 5040 §5.5 rules 12 and 20).
                 let waits = self.qp.rules == QpRules::InfiniBand;
                 if waits && self.rx.receive_queue.wait_request(placed) {
                     self.rx.requests_waiting.push_back(request);
@@ -127,15 +125,13 @@ impl Placer<'_, '_> {
         rx.receive_queue.deliver(qp, placed, at, attributes)
     }
 
-    /// Completes the requests whose answers came before the message that is delivered next: the
-    /// message may be the peer's reply to them.
+    /// Requests answered before complete first: the message may be the peer's reply.
     #[inline]
     pub(super) fn complete_answered(&mut self) -> Result<(), StreamError> {
         let kept = self.messages.complete_answered(self.qp);
         if kept { Ok(()) } else { Err(StreamError::CompletionQueueOverflow) }
     }
 
-    /// Effects and attributes of a message that has waited and is delivered now.
     pub(super) fn attributes(
         &mut self,
         last: &PlacedSegment,
@@ -161,7 +157,6 @@ impl Placer<'_, '_> {
         }
     }
 
-    /// Delivers the oldest request that has waited behind messages.
     pub(super) fn deliver_waiting_request(
         &mut self,
         placed: &PlacedSegment,
@@ -225,8 +220,7 @@ impl Placer<'_, '_> {
     }
 }
 
-/// Invalidates a steering tag if the message asks for it, and returns the attributes of the
-/// completion. `last` is the last segment of the message.
+/// `last` is the last segment of the message.
 fn attributes(
     last: &PlacedSegment,
     immediates: bool,

@@ -8,18 +8,14 @@ use crate::mem::SharedSlice;
 use crate::stream::rx::PlacedSegment;
 use crate::types::{MsgOffset, Msn};
 
-/// One segment and its payload.
 #[derive(Debug)]
 pub(super) struct HeldSegment {
     pub(super) segment: PlacedSegment,
     pub(super) payload: Box<[u8]>,
 }
 
-/// The segments that one stream holds.
-///
-/// Each segment has an allocation of its own: messages that arrive too early need no fast path.
-/// TCP's window bounds the memory that a peer can occupy: the window closes as held segments fill
-/// the [room](Self::room).
+/// The segments that one stream holds, each in an allocation of its own: messages that arrive too
+/// early need no fast path. TCP's window closes as held segments fill the [room](Self::room).
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct HeldMessages {
@@ -28,19 +24,16 @@ pub(super) struct HeldMessages {
     /// Bytes of payload ever held (`held`), and how many of them have found a receive (`filled`).
     pub(super) held: u64,
     pub(super) filled: u64,
-    /// Bytes of payload in `waiting`.
     waiting_len: usize,
     /// Segments of the waiting messages in stream order, up to the delivered position.
     waiting: VecDeque<HeldSegment>,
 }
 
 impl HeldMessages {
-    /// Returns true if messages that are next in stream order wait for receives.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Bytes for which there is room.
     pub(super) fn room(&self) -> usize {
         if self.waiting.len() >= HELD_SEGMENTS_MAX {
             return 0;
@@ -49,7 +42,6 @@ impl HeldMessages {
         if room < HELD_ROOM_MIN { 0 } else { room }
     }
 
-    /// Holds the payload of a segment until it is delivered or its message gets a receive.
     pub(super) fn hold<'p>(
         &mut self,
         segment: PlacedSegment,
@@ -92,8 +84,7 @@ impl HeldMessages {
         Ok(())
     }
 
-    /// Lets the segment of a request, next in stream order, wait behind the waiting messages. Does
-    /// nothing and returns false if no message waits or the last one is incomplete.
+    /// Returns false if no message waits or the last one is incomplete.
     pub(super) fn wait_request(&mut self, segment: PlacedSegment) -> bool {
         let waits = self.waiting.back().is_some_and(|last| last.segment.header.last());
         if waits {
@@ -108,7 +99,6 @@ impl HeldMessages {
         next.segment.opcode.is_request().then(|| self.next())?.map(|held| held.segment)
     }
 
-    /// Takes the oldest waiting segment.
     pub(super) fn next(&mut self) -> Option<HeldSegment> {
         let next = self.waiting.pop_front()?;
         self.waiting_len -= next.payload.len();
@@ -118,13 +108,11 @@ impl HeldMessages {
         Some(next)
     }
 
-    /// Takes a segment of message `msn` that is not yet delivered.
     pub(super) fn next_ahead(&mut self, msn: Msn) -> Option<HeldSegment> {
         let key = *self.ahead.range((msn.0, 0)..=(msn.0, u32::MAX)).next()?.0;
         self.ahead.remove(&key)
     }
 
-    /// Drops all segments. The counts stay.
     pub(super) fn clear(&mut self) {
         *self = Self { held: self.held, filled: self.filled, ..Self::default() };
     }

@@ -1,19 +1,9 @@
-//! Receive: from a valid FPDU to memory (placement), then to the application (delivery).
-//!
-//! ```text
-//! mpa::rx ─ FPDU, in any order ─→ place: DDP header, opcode, buffer, copy
-//!         └ FPDUs, in order ────→ deliver: completion, Response, invalidation, Terminate
-//! ```
-//!
-//! A message for which no receive is posted ends the stream or, if its queue pair says so, waits in
-//! [`held`] until one is posted. Meanwhile later Writes are still delivered, but later Sends wait
-//! behind the message. Under `QpRules::InfiniBand`, later Read and Atomic Requests wait behind it,
-//! too.
-//!
-//! Placement runs all its checks before it copies the first byte of a segment. Delivery has checks
-//! of its own, which need the order: it can refuse a message whose bytes are in memory already.
-//!
-//! This file has the state and the errors that placement and delivery share.
+//! Receive: from a valid FPDU to memory (placement, in any order), then to the application
+//! (delivery, in order). A message for which no receive is posted ends the stream or, if its queue
+//! pair says so, waits in [`held`] until one is posted. Later Writes are still delivered, but later
+//! Sends and, under `QpRules::InfiniBand`, Read and Atomic Requests wait behind it. Placement runs
+//! all its checks before it copies the first byte of a segment. Delivery has checks of its own,
+//! which need the order: it can refuse a message whose bytes are in memory already.
 
 mod deliver;
 mod held;
@@ -48,19 +38,16 @@ use crate::wire::rdmap::{
 };
 use crate::wire::terminate::Terminate;
 
-/// Data that delivery needs about a placed segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlacedSegment {
     header: DdpHeader,
     opcode: Opcode,
-    /// Bytes after the DDP header.
     len: u32,
-    /// The eight bytes of Immediate Data.
     value: u64,
 }
 
 impl PlacedSegment {
-    /// Bytes that go to memory. Immediate Data goes into the completion instead.
+    /// Immediate Data goes into the completion instead.
     const fn payload_len(&self) -> usize {
         if matches!(self.opcode, Opcode::Immediate | Opcode::ImmediateSolicited) {
             return 0;
@@ -68,7 +55,6 @@ impl PlacedSegment {
         self.len as usize
     }
 
-    /// Offset of the payload in its message, for an untagged segment.
     const fn mo(&self) -> MsgOffset {
         match self.header {
             DdpHeader::Untagged(header) => header.mo,
@@ -76,7 +62,6 @@ impl PlacedSegment {
         }
     }
 
-    /// The Invalidate STag field of an untagged segment.
     const fn invalidate_stag(&self) -> Stag {
         match self.header {
             DdpHeader::Untagged(header) => header.invalidate_stag,
@@ -84,9 +69,8 @@ impl PlacedSegment {
         }
     }
 
-    /// Returns the 32 bits of Immediate Data and the length of the Write that it reports; `None` if
-    /// this segment reports no Write. `agreed`: both ends have agreed on Writes with immediate
-    /// data.
+    /// Returns the 32 bits of Immediate Data and the length of the Write that it reports, if it
+    /// does. `agreed`: both ends have agreed on Writes with immediate data.
     fn about_a_write(&self, agreed: bool) -> Option<(u64, u32)> {
         let is_immediate = matches!(self.opcode, Opcode::Immediate | Opcode::ImmediateSolicited);
         let tells = is_immediate && agreed && self.invalidate_stag() == ABOUT_A_WRITE;
@@ -95,7 +79,6 @@ impl PlacedSegment {
     }
 }
 
-/// A request of the peer that was placed and waits for its delivery.
 #[derive(Clone, Copy, Debug)]
 enum InboundRequest {
     Read(ReadRequest),
@@ -105,15 +88,13 @@ enum InboundRequest {
 /// Length of the last RDMA Write, which Immediate Data may report.
 #[derive(Clone, Copy, Debug, Default)]
 struct DeliveredWrites {
-    /// Delivered bytes of the last Write.
     len: u32,
     /// More segments of this Write follow.
     amid: bool,
 }
 
 impl DeliveredWrites {
-    /// Counts a delivered segment of a Write. A Write of 2³² bytes, which RFC 5041 §5.2 excludes,
-    /// counts as empty.
+    /// A Write of 2³² bytes, which RFC 5041 §5.2 excludes, counts as empty.
     #[inline(always)]
     const fn deliver(&mut self, len: u32, last: bool) {
         let before = if self.amid { self.len } else { 0 };
@@ -121,7 +102,6 @@ impl DeliveredWrites {
     }
 }
 
-/// The receive side of an RDMAP stream in full operation.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct RxState {
@@ -132,21 +112,18 @@ pub(crate) struct RxState {
     version: ProtocolVersion,
     /// The initiator's first FPDU, which may be its ready-to-receive message, is not yet delivered.
     awaits_first: bool,
-    /// Sends and Writes with immediate data were agreed on.
     immediates: bool,
     /// The stream has failed because the peer accessed memory without permission.
     pub(crate) access_refused: bool,
     ird: u16,
     ord: u16,
     counters: RdmaRxCounters,
-    /// Order of Read and Atomic Requests (queue number 1).
     request_order: UntaggedQueue,
     /// Requests placed and not yet delivered, by distance from the one to deliver next.
     requests: VecDeque<Option<InboundRequest>>,
-    /// Requests that are next in order and wait behind messages without a receive. Together with
-    /// the answers not yet framed, at most IRD.
+    /// Requests that are next in order and wait behind messages without a receive. With the answers
+    /// not yet framed at most IRD.
     requests_waiting: VecDeque<InboundRequest>,
-    /// Order of Atomic Responses (queue number 3).
     atomic_order: UntaggedQueue,
     atomic_responses: VecDeque<Option<AtomicResponse>>,
     /// The peer's Terminate, between placement and delivery.
@@ -156,23 +133,20 @@ pub(crate) struct RxState {
     pub(crate) receive_queue: ReceiveQueue,
 }
 
-/// Returns true if the ready-to-receive message may be a Send (RFC 6581 §9.2). Only the first FPDU
-/// shows which of the kinds in the Reply it is.
+/// The first FPDU shows which of the kinds in the Reply it is (RFC 6581 §9.2).
 pub(crate) const fn may_begin_with_send(rtr: &Rtr) -> bool {
     matches!(rtr, Rtr::Expect(kinds) if kinds.contains(RtrKinds::SEND))
 }
 
 impl RxState {
-    /// Byte ranges of the struct that most segments need: everything up to the counts of Writes as
-    /// FPDUs, and the count of Writes as messages.
+    /// Most segments need these: up to the counts of Writes as FPDUs, and as messages.
     pub(crate) const HOT: [Range<usize>; 2] = {
         let counters = offset_of!(Self, counters);
         let fpdus = counters + offset_of!(RdmaRxCounters, fpdus_by_opcode);
         let messages = counters + offset_of!(RdmaRxCounters, messages_by_opcode);
         [0..fpdus + size_of::<u64>(), messages..messages + size_of::<u64>()]
     };
-    /// Offset of the last part that most segments need: the number of messages that wait for
-    /// receives.
+    /// Offset of the last part that most segments need.
     pub(crate) const HOT_FROM: usize = size_of::<Self>() - size_of::<usize>();
 
     pub(crate) fn new(
@@ -205,7 +179,6 @@ impl RxState {
         }
     }
 
-    /// Expects message `msn` next, on every queue.
     #[cfg(test)]
     pub(crate) const fn start_at(&mut self, msn: Msn) {
         self.receive_queue.start_at(msn);
@@ -222,13 +195,11 @@ impl RxState {
         counters
     }
 
-    /// Returns true if the first FPDU is not yet delivered and its kind matters.
     pub(crate) const fn awaits_first(&self) -> bool {
         self.awaits_first
     }
 
-    /// Adds the RDMAP header of a Read Request to the recorded Terminate about it (RFC 5040 §7.1
-    /// (3)).
+    /// Adds the header of a Read Request to the Terminate about it (RFC 5040 §7.1 (3)).
     // spec: RDMAP-7.1-4
     fn note_read(&mut self, request: &ReadRequest) {
         if let Some(fault) = self.fault.take() {
@@ -236,8 +207,7 @@ impl RxState {
         }
     }
 
-    /// Records the Terminate about a delivered Read Request whose answer cannot be completed.
-    /// `rest` describes the unanswered part. Returns the error.
+    /// Records the Terminate about a delivered Read Request whose `rest` cannot be answered.
     pub(crate) fn note_rest(
         &mut self,
         refusal: Refusal,
@@ -262,21 +232,19 @@ impl RxState {
         error
     }
 
-    /// Counts the FPDU placed last as placed out of order if it is not delivered yet. Call when the
-    /// next FPDU arrives: MPA delivers an FPDU that is in order right after placing it.
+    /// Counts the FPDU placed last as placed out of order if it is not delivered yet: MPA delivers
+    /// an FPDU that is in order right after placing it.
     const fn count_ahead(&mut self) {
         self.counters.bytes_placed_out_of_order += self.last_placed;
         self.last_placed = 0;
     }
 
-    /// Counts an FPDU whose delivery begins.
     #[inline(always)]
     const fn begin_delivery(&mut self, opcode: Opcode, last: bool) {
         self.last_placed = 0;
         self.counters.count(opcode, last);
     }
 
-    /// Notes that the first FPDU was delivered, if this is the first.
     #[inline(always)]
     const fn note_first(&mut self) {
         if self.awaits_first {
@@ -285,28 +253,26 @@ impl RxState {
         }
     }
 
-    /// Counts the placed payload of an FPDU.
     const fn count_placed(&mut self, len: u64) {
         self.counters.bytes_placed += len;
         self.last_placed = len;
     }
 }
 
-/// The receive side and all that it acts on, while one segment is handled.
 #[derive(Debug)]
 pub(crate) struct Placer<'a, 't> {
     rx: &'a mut RxState,
     messages: &'a mut Messages,
     qp: &'a Arc<QpShared>,
     rnic: &'a RnicShared,
-    /// Lease of the steering tag table. It is open from the first placement on, so that a
-    /// revocation returns only when no placement is in progress (RFC 5040 §8.1.1).
+    /// Lease of the steering tag table, open from the first placement on: a revocation returns only
+    /// when no placement is in progress (RFC 5040 §8.1.1).
     lease: &'a mut TableLease<'t>,
     /// Limit of the FPDUs between the delivered position and the segment being handled.
     fpdus_before_max: usize,
 }
 
-/// Length of the shortest FPDU of an untagged message, without markers.
+/// Without markers.
 const UNTAGGED_FPDU_LEN_MIN: u64 = fpdu_len(UntaggedHeader::LEN) as u64;
 
 impl<'a, 't> Placer<'a, 't> {
@@ -320,8 +286,7 @@ impl<'a, 't> Placer<'a, 't> {
         Self { rx, messages, qp, rnic, lease, fpdus_before_max: 0 }
     }
 
-    /// Delivers waiting messages into the receives that are posted now, and the requests that
-    /// waited behind them.
+    /// Delivers waiting messages into posted receives, and the requests that waited behind them.
     #[cold]
     pub(crate) fn deliver_held(&mut self) -> Result<(), StreamError> {
         loop {
@@ -340,7 +305,6 @@ impl<'a, 't> Placer<'a, 't> {
         }
     }
 
-    /// Records the Terminate for an error about a held segment.
     #[cold]
     fn note_blamed(&mut self, error: StreamError) {
         if let Some(segment) = self.rx.receive_queue.take_blamed() {
@@ -348,7 +312,6 @@ impl<'a, 't> Placer<'a, 't> {
         }
     }
 
-    /// Records the Terminate for a segment that was refused before placement.
     #[cold]
     fn note_refused(&mut self, error: StreamError, ulpdu: &Ulpdu<'_>) {
         let mut scratch = [0; HEAD_LEN];
@@ -362,8 +325,7 @@ impl<'a, 't> Placer<'a, 't> {
         self.note(error, &front[..header_len], header_len + placed.len as usize);
     }
 
-    /// Records the Terminate for the peer, unless one is recorded: it reports the first error (RFC
-    /// 5040 §7.1).
+    /// Records the Terminate for the first error (RFC 5040 §7.1).
     // spec: DDP-7.1-4, RDMAP-7.1-3, RDMAP-7.1-5
     fn note(&mut self, error: StreamError, segment: &[u8], segment_len: usize) {
         if self.rx.fault.is_none()

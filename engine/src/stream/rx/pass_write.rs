@@ -1,9 +1,8 @@
-//! Fast path for most FPDUs of a transfer: segments of RDMA Writes that are next in order.
-//!
-//! Requires an FPDU that MPA delivers next. Two bytes of its header identify it as a segment of a
-//! Write. The segment is placed and delivered in one step, without a delivery token: its delivery
-//! has nothing to refuse (RFC 5040 §5.1: a Write is not delivered to the application). Any other
-//! segment takes `place` and `deliver`.
+//! Fast path for most FPDUs of a transfer: segments of RDMA Writes that are next in order. Requires
+//! an FPDU that MPA delivers next; two bytes of its header identify a Write. It is placed and
+//! delivered in one step, without a delivery token: its delivery has nothing to refuse (RFC 5040
+//! §5.1: a Write is not delivered to the application). Any other segment takes `place` and
+//! `deliver`.
 
 use crate::mpa::rx::Ulpdu;
 use crate::stream::error::StreamError;
@@ -12,8 +11,7 @@ use crate::wire::ProtocolVersion;
 use crate::wire::ddp::{DdpHeader, TaggedHeader};
 use crate::wire::rdmap::{Control, Opcode};
 
-/// Returns the header at the front of a segment if the segment belongs to an RDMA Write of this
-/// version.
+/// `None` if the segment belongs to no RDMA Write of this version.
 #[inline(always)]
 pub(super) fn write_header(
     front: [u8; TaggedHeader::LEN],
@@ -28,7 +26,6 @@ pub(super) fn write_header(
 }
 
 impl Placer<'_, '_> {
-    /// Places and delivers a segment of a Write.
     #[inline(always)]
     pub(super) fn pass_write(
         &mut self,

@@ -1,5 +1,4 @@
-//! Placement: copies the payload of one segment to its buffer, in any order of arrival (RFC 5041
-//! §5.3, §7.1).
+//! Placement: copies a segment's payload to its buffer, in any order (RFC 5041 §5.3, §7.1).
 
 use std::collections::VecDeque;
 
@@ -78,8 +77,7 @@ impl Placer<'_, '_> {
         let grant = guard
             .check(header.stag, header.to, len, access, self.qp.pd, self.qp.number)
             .map_err(|refusal| {
-                // The Response answers a Read of this end, but the application has withdrawn the
-                // Read's sink.
+                // Answers a Read of this end, but the application has withdrawn the Read's sink.
                 if opcode == Opcode::ReadResponse {
                     self.messages.blame_read(header.stag, header.to, WcStatus::LocProtErr);
                 }

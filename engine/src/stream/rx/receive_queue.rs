@@ -1,5 +1,5 @@
-//! The receive queue of the engine: buffers taken from the application, in order, until a message
-//! has been delivered into them. Messages without a buffer wait, if the queue pair allows that.
+//! The receive queue of the engine: buffers taken from the application until a message has been
+//! delivered into them. Messages without a buffer wait, if the queue pair allows that.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,29 +17,24 @@ use crate::types::{MsgOffset, Msn, Stag, TaggedOffset};
 use crate::verbs::posted::make_room;
 use crate::verbs::{QpShared, RecvWr, Wc, WcOpcode, WcStatus};
 
-/// Buffers for Sends (queue number 0), oldest first, with the order of the messages that fill
-/// them.
-///
-/// The oldest buffer is for the oldest message that is not completed. While messages wait for
-/// receives, the first of them is that message: it has no buffer, so the queue is empty.
+/// Buffers for Sends (queue number 0), oldest first. While messages wait for receives, the oldest
+/// one has no buffer: the queue is empty.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct ReceiveQueue {
     posted: VecDeque<RecvWr>,
     order: UntaggedQueue,
-    /// The next FPDU to deliver is the first and may be a ready-to-receive Send, which consumes
-    /// message number 1 but no posted buffer (RFC 6581 §9.2).
+    /// The first FPDU may be a ready-to-receive Send, which consumes message number 1 but no posted
+    /// buffer (RFC 6581 §9.2).
     absorb_first: bool,
     /// The buffer that an error concerns, counted from the oldest.
     fault: Option<usize>,
-    /// The segment that an error concerns, if it is not the segment that was just handled.
+    /// The segment that an error concerns, if it is not the last one handled.
     blamed: Option<PlacedSegment>,
     held: HeldMessages,
 }
 
-/// Destination for the payload of a message.
 enum Buffer {
-    /// Index of the posted buffer.
     Posted(usize),
     /// The message is a ready-to-receive Send: it must be empty and takes no buffer.
     NoneNeeded,
@@ -47,19 +42,15 @@ enum Buffer {
     Missing,
 }
 
-/// A message that has waited and is now in its buffer.
 pub(super) struct Filled {
     pub(super) last: PlacedSegment,
     pub(super) len: u32,
 }
 
-/// Attributes of a delivered message besides its payload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageAttributes {
-    /// Opcode of the completion.
     pub(crate) opcode: WcOpcode,
     pub(crate) value: u64,
-    /// Length that the completion reports, if it is not the message's.
     pub(crate) byte_len: Option<u32>,
     pub(crate) invalidated: Option<Stag>,
     pub(crate) solicited: bool,
@@ -77,23 +68,20 @@ impl ReceiveQueue {
         }
     }
 
-    /// Expects message `msn` next.
     #[cfg(test)]
     pub(crate) const fn start_at(&mut self, msn: Msn) {
         self.order = UntaggedQueue::starting_at(msn);
     }
 
-    /// Notes that the first FPDU was delivered: no later one can be a ready-to-receive Send.
+    /// No later FPDU can be a ready-to-receive Send.
     pub(crate) const fn first_delivered(&mut self) {
         self.absorb_first = false;
     }
 
-    /// Returns true if messages wait for receives.
     pub(crate) fn is_waiting(&self) -> bool {
         self.held.is_waiting()
     }
 
-    /// Bytes for which there is room while messages wait; `None` if none waits.
     pub(crate) fn room(&self) -> Option<usize> {
         self.is_waiting().then(|| self.held.room())
     }
@@ -103,16 +91,14 @@ impl ReceiveQueue {
         (self.held.held, self.held.filled)
     }
 
-    /// Takes the held segment that the last error concerns, if it concerns one.
     pub(super) const fn take_blamed(&mut self) -> Option<PlacedSegment> {
         self.blamed.take()
     }
 
     /// Copies a segment's payload into the buffer of its message, at any position in the order.
     /// Returns false if there is no buffer: [hold](Self::hold) the segment then. At most
-    /// `before_max` FPDUs are between the delivered position and the segment.
-    ///
-    /// RFC 5041 §7.1: the buffer, then the offset, then the length are checked before placement.
+    /// `before_max` FPDUs are between the delivered position and the segment. RFC 5041 §7.1: the
+    /// buffer, then the offset, then the length are checked before placement.
     pub(crate) fn place<'p>(
         &mut self,
         qp: &QpShared,
@@ -130,7 +116,6 @@ impl ReceiveQueue {
         Ok(true)
     }
 
-    /// Holds a segment whose message has no buffer.
     #[cold]
     pub(super) fn hold<'p>(
         &mut self,
@@ -141,7 +126,6 @@ impl ReceiveQueue {
         Ok(self.held.hold(segment, at, payload)?)
     }
 
-    /// Copies payload into a posted buffer.
     fn copy<'p>(
         &mut self,
         qp: &QpShared,
@@ -173,7 +157,6 @@ impl ReceiveQueue {
         Ok(())
     }
 
-    /// Returns the destination of message `msn`. Takes posted receives until the message has one.
     fn buffer(
         &mut self,
         qp: &QpShared,
@@ -205,14 +188,11 @@ impl ReceiveQueue {
         }
     }
 
-    /// Returns true if buffers for this message and all messages before it must not be taken from a
-    /// shared queue.
-    ///
-    /// The peer numbers the messages: one wrong number must not empty a queue that other
-    /// connections share (RFC 5042 §6.4.3.1). Each message before this one ends in an FPDU between
-    /// the delivered position and this segment, and there are at most `before_max` such FPDUs: a
-    /// larger number is wrong. A message that may wait takes no buffer before the messages before
-    /// it have theirs.
+    /// Returns true if buffers for this message and all before it must not be taken from a shared
+    /// queue: one wrong number of a peer must not empty a queue that other connections share (RFC
+    /// 5042 §6.4.3.1). Each message before this one ends in an FPDU between the delivered position
+    /// and this segment: at most `before_max`. A message that may wait takes no buffer before the
+    /// messages before it have theirs.
     // spec: SEC-T-4
     fn is_too_far(&self, qp: &QpShared, msn: Msn, before_max: usize) -> bool {
         if !qp.receives.are_shared() {
@@ -223,21 +203,18 @@ impl ReceiveQueue {
         ahead > before_max || (qp.receives.may_be_late() && ahead > taken)
     }
 
-    /// Decides what happens to message `msn`, which has no buffer: it is held if it may wait.
-    /// Otherwise returns `error`.
+    /// Decides about message `msn`, which has no buffer: it is held if it may wait.
     fn refuse(&self, qp: &QpShared, msn: Msn, error: DdpError) -> Result<Buffer, StreamError> {
         if qp.receives.may_be_late() { self.missing(msn) } else { Err(error.into()) }
     }
 
-    /// Returns `Missing` unless a message with this number was delivered before. Delivery detects a
-    /// number that is too far ahead.
+    /// A delivered message is an error. Delivery detects a number that is too far ahead.
     fn missing(&self, msn: Msn) -> Result<Buffer, StreamError> {
         let is_ahead = msn.distance_from(self.order.msn()).cast_signed() >= 0;
         if is_ahead { Ok(Buffer::Missing) } else { Err(DdpError::UntaggedMsnRange.into()) }
     }
 
-    /// Copies held segments into the last buffer, which was just taken, if they belong to its
-    /// message.
+    /// Copies held segments into the last buffer, if they belong to its message.
     fn fill_from_ahead(
         &mut self,
         qp: &QpShared,
@@ -253,7 +230,6 @@ impl ReceiveQueue {
         Ok(())
     }
 
-    /// Copies a held segment into its buffer. Returns the end of the segment in the message.
     fn fill(
         &mut self,
         qp: &QpShared,
@@ -283,9 +259,7 @@ impl ReceiveQueue {
         self.held.next_request()
     }
 
-    /// Copies the message that has waited longest into the next receive. Returns the message when
-    /// it is whole; [complete](Self::complete) it then. `None` if no whole message waits, or there
-    /// is no receive for it.
+    /// Into the next receive; returns it when it is whole, to be [completed](Self::complete).
     pub(super) fn fill_next(
         &mut self,
         qp: &Arc<QpShared>,
@@ -312,9 +286,8 @@ impl ReceiveQueue {
         Ok(None)
     }
 
-    /// Delivers a segment in stream order. If the segment ends its message, first calls
-    /// `attributes`, which performs the other effects of the message and can fail, and then raises
-    /// the completion.
+    /// Delivers a segment in stream order. At the end of a message, `attributes` performs its other
+    /// effects and can fail; then the completion is raised.
     pub(crate) fn deliver(
         &mut self,
         qp: &QpShared,
@@ -350,8 +323,7 @@ impl ReceiveQueue {
             return Err(StreamError::LocalProtection);
         }
         let wr = self.posted.pop_front().expect("a placed message has its buffer");
-        // Frees the place before the completion can be polled: an application that has polled a
-        // completion may post another request.
+        // Frees the place first: who has polled a completion may post another request.
         qp.receives.completed();
         // spec: RDMAP-3.2-1
         let kept = qp.push_receive(Wc {
@@ -368,8 +340,8 @@ impl ReceiveQueue {
         if kept { Ok(()) } else { Err(StreamError::CompletionQueueOverflow) }
     }
 
-    /// Raises an error completion for every buffer: `status` for the buffer that the error
-    /// concerns, if any; the rest is flushed. Drops the messages that wait.
+    /// Raises an error completion for every buffer: `status` for the one that the error concerns;
+    /// the rest is flushed. Drops the messages that wait.
     pub(crate) fn fail(&mut self, qp: &QpShared, status: WcStatus) {
         self.held.clear();
         qp.receives.ask_no_more(qp);
@@ -386,11 +358,8 @@ impl ReceiveQueue {
     }
 }
 
-/// Grants to write `len` bytes of the scatter list of `wr`, from byte `skip` on. The extent was
-/// checked.
-///
-/// RFC 5040 §8.1.1 (6): no packet changes memory whose steering tag was revoked, even if the buffer
-/// was posted before.
+/// Grants to write `len` bytes of the scatter list, from byte `skip` on. RFC 5040 §8.1.1 (6): no
+/// packet changes memory whose steering tag was revoked, even if the buffer was posted before.
 // spec: SEC-R-6
 fn writable<'g>(
     qp: &QpShared,
@@ -411,8 +380,7 @@ fn writable<'g>(
         let take = usize::try_from(room).map_or(left, |room| left.min(room));
         // No wrap: the range was inside the registration when the element was made.
         let to = TaggedOffset(sge.to.0.wrapping_add(skip));
-        // The domain was checked when the buffer was posted: a shared queue may have another one
-        // than the queue pair.
+        // The domain was checked when the buffer was posted: a shared queue may have another one.
         grants.push(table.check(sge.stag, to, take, Access::LOCAL_WRITE, sge.pd, qp.number)?);
         left -= take;
         skip = 0;

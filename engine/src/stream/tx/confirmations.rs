@@ -8,33 +8,27 @@ use crate::limits::{UNCONFIRMED_BYTES, UNCONFIRMED_REQUESTS, UNSIGNALED_KEPT_MAX
 use crate::types::{Stag, StreamOffset, TaggedOffset, WrId};
 use crate::verbs::{RemoteBuffer, SendOp, SendWr, WcOpcode};
 
-/// Positions in the send queue, by request number.
 #[derive(Debug, Default)]
 pub(super) struct Confirmations {
     /// No further Response will arrive.
     pub(super) are_over: bool,
     /// Requests before this number are placed at the peer.
     confirmed: u64,
-    /// Requests before this number are placed at the peer once all outstanding Reads and Atomics
-    /// are answered.
+    /// Requests before this number are placed once all outstanding Reads and Atomics are answered.
     asked: u64,
-    /// Requests before this number are placed once the engine's last confirmation request is
-    /// answered.
+    /// Requests before this are placed once the engine's last request is answered.
     asked_last: u64,
     /// One more than the number of the last framed request that needs confirmation.
     framed: u64,
     /// Stream ends of the first and the last framed request whose confirmation was not requested.
     first_end: StreamOffset,
     last_end: StreamOffset,
-    /// Number of confirmations that the engine has requested.
     pub(super) count: u64,
     /// Unsignaled Writes that are done for TCP and that no confirmation covers.
     unsignaled: VecDeque<Unsignaled>,
-    /// The Write of `unsignaled` that the peer has refused.
     refused: Option<Unsignaled>,
 }
 
-/// An unsignaled Write that the peer may still refuse.
 #[derive(Clone, Copy, Debug)]
 struct Unsignaled {
     number: u64,
@@ -45,13 +39,11 @@ struct Unsignaled {
 }
 
 impl Confirmations {
-    /// Returns true if the request with this number lacks its confirmation.
     #[inline]
     pub(super) const fn lack(&self, number: u64) -> bool {
         !self.are_over && number >= self.confirmed
     }
 
-    /// Notes that a request that needs confirmation is framed up to its `end`.
     pub(super) const fn framed(&mut self, number: u64, end: StreamOffset) {
         if !self.are_awaited() {
             self.first_end = end;
@@ -59,14 +51,12 @@ impl Confirmations {
         (self.framed, self.last_end) = (number + 1, end);
     }
 
-    /// Returns true if a framed request needs a confirmation that was not requested yet.
     #[inline]
     pub(super) const fn are_awaited(&self) -> bool {
         !self.are_over && self.framed > self.asked
     }
 
-    /// Returns true if so much awaits confirmation that the engine should request one before it
-    /// sends further messages. Otherwise completions would be delayed.
+    /// The engine should request a confirmation before it sends more: else completions are late.
     #[inline]
     pub(super) const fn are_due(&self) -> bool {
         self.are_awaited()
@@ -74,9 +64,8 @@ impl Confirmations {
                 || self.last_end.0 - self.first_end.0 >= UNCONFIRMED_BYTES)
     }
 
-    /// Notes that a request of `len` bytes is done. A completion ends all requests before it. Keeps
-    /// an unsignaled Write as long as the peer may refuse it; forgets the oldest of too many: the
-    /// refusal of a forgotten one concerns no request.
+    /// A completion ends all requests before it. Keeps an unsignaled Write as long as the peer may
+    /// refuse it; the refusal of one forgotten for lack of room concerns no request.
     #[inline]
     pub(super) fn completed(&mut self, number: u64, wr: &SendWr, len: u32) {
         if wr.signaled {
@@ -100,8 +89,7 @@ impl Confirmations {
         }
     }
 
-    /// Notes that the peer has refused the segment of a Write at this place. Of several kept Writes
-    /// to one place the first is blamed, as the peer refuses all of them.
+    /// The first of several kept Writes to one place is blamed, as the peer refuses all of them.
     pub(super) fn refused_at(&mut self, stag: Stag, to: TaggedOffset) {
         let is_it = |write: &&Unsignaled| {
             let at = to.0.wrapping_sub(write.remote.to.0);
@@ -111,31 +99,26 @@ impl Confirmations {
         self.refused = self.unsignaled.iter().find(is_it).copied();
     }
 
-    /// Takes the identifier and the opcode of the refused unsignaled Write.
     pub(super) fn take_refused(&mut self) -> Option<(WrId, WcOpcode)> {
         self.refused.take().map(|write| (write.id, write.opcode))
     }
 
-    /// Notes that the engine requests a confirmation for the requests before `number`.
     pub(super) const fn asked(&mut self, number: u64) {
         self.count += 1;
         self.asked_last = number;
         self.asked_behind(number);
     }
 
-    /// Notes that a Response will confirm the requests before `number`.
     pub(super) const fn asked_behind(&mut self, number: u64) {
         if number > self.asked {
             self.asked = number;
         }
     }
 
-    /// Notes the answer to the engine's last confirmation request.
     pub(super) const fn confirmed(&mut self) {
         self.confirmed_before(self.asked_last);
     }
 
-    /// Notes that a Response confirms the requests before `number`.
     pub(super) const fn confirmed_before(&mut self, number: u64) {
         if number > self.confirmed {
             self.confirmed = number;

@@ -1,5 +1,5 @@
-//! Cuts messages at the MULPDU and describes FPDUs. Copies no payload, except that of Read
-//! Responses: the application may change that memory before a retransmission.
+//! Cuts messages at the MULPDU and describes FPDUs. Copies only the payload of Read Responses: the
+//! application may change that memory before a retransmission.
 
 use crate::ddp;
 use crate::limits::{MARKER_LEN, MULPDU_MIN, ULPDU_LEN_MAX};
@@ -16,7 +16,7 @@ use crate::verbs::{QpShared, RnicShared};
 use crate::wire::ddp::TaggedHeader;
 use crate::wire::rdmap::ReadRequest;
 
-/// Limit of the fragments of one FPDU, besides two per marker: head, scatter elements, tail.
+/// Besides two per marker: head, scatter elements, tail.
 const FRAGMENTS_PER_FPDU: usize = 2 + crate::limits::SGE_MAX;
 
 /// Reason why nothing was framed, and never will be.
@@ -24,27 +24,20 @@ const FRAGMENTS_PER_FPDU: usize = 2 + crate::limits::SGE_MAX;
 pub(crate) enum FrameError {
     /// A local error.
     Local(StreamError),
-    /// The memory that a Read Request names may no longer be read. `request` describes the part
-    /// that is not answered yet.
+    /// A Read Request's memory may no longer be read. `request` describes the unanswered part.
     Source { refusal: Refusal, request: ReadRequest, msn: Msn },
 }
 
-/// Limits for the FPDUs that are framed next.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
-    /// Most bytes of the segment.
     pub(crate) segment_len: usize,
-    /// Fragments left in the frame.
     pub(crate) fragments: usize,
-    /// Permission to cut a message for the first FPDU of the segment. Later FPDUs are cut only if
-    /// that is worthwhile.
+    /// For the first FPDU of the segment; later ones are cut only if that is worthwhile.
     pub(crate) cut: Cut,
 }
 
-/// Permission to cut a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// Yes.
     Always,
     /// Only if the part that fits is worth an FPDU of its own.
     IfWorthwhile,
@@ -57,13 +50,9 @@ const FPDU_LEN_MIN: usize = fpdu_len(TaggedHeader::LEN);
 
 impl TxState {
     /// Frames whole FPDUs for one segment that starts at [`framed_end`](Self::framed_end), and
-    /// subtracts their fragments from `room`.
-    ///
-    /// Normally they fit in the segment. If not even the smallest FPDU does (EMSS below 128), one
-    /// is framed nevertheless and spans segments (RFC 5044 §4.5).
-    ///
-    /// # Errors
-    /// If the next message cannot be sent. Nothing was framed then.
+    /// subtracts their fragments from `room`. If not even the smallest FPDU fits (EMSS below 128),
+    /// one is framed nevertheless and spans segments (RFC 5044 §4.5). On an error nothing was
+    /// framed.
     #[inline]
     pub(crate) fn frame_segment(
         &mut self,
@@ -78,11 +67,8 @@ impl TxState {
     }
 
     /// Fast path inside a message: frames one more FPDU like the last, if
-    /// [`frame_any`](Self::frame_any) would fill the segment with exactly that FPDU. Returns true
-    /// if it did.
-    ///
-    /// Requires a request that continues. All else falls back to `frame_any`. `tx/tests.rs`
-    /// compares both.
+    /// [`frame_any`](Self::frame_any) would fill the segment with exactly that FPDU. Requires a
+    /// request that continues. All else falls back to `frame_any`. `tx/tests.rs` compares both.
     #[inline(always)]
     pub(super) fn frame_like_last(&mut self, room: &mut Room) -> bool {
         let is_request =
@@ -98,10 +84,9 @@ impl TxState {
         true
     }
 
-    /// Counts the FPDUs like the last that continue the message before its last FPDU, which has its
-    /// own header (L): at most `most`, if each of them fills a segment of `segment_len` bytes
-    /// exactly as [`frame_any`](Self::frame_any) would. Returns their number and their payload
-    /// bytes.
+    /// Counts the FPDUs like the last before the message's last one, which has its own header (L):
+    /// at most `most`, if each fills a segment of `segment_len` bytes exactly as
+    /// [`frame_any`](Self::frame_any) would. Returns their number and their payload bytes.
     #[inline(always)]
     fn alike(&self, segment_len: usize, most: u32) -> (u32, u32) {
         let (Some(message), Some(run)) = (&self.current, self.fpdus.back()) else { return (0, 0) };
@@ -119,8 +104,7 @@ impl TxState {
         run.lengths.as_many(run.count, left, most)
     }
 
-    /// Frames `count` more FPDUs like the last, with `len` bytes of payload together. Returns the
-    /// stream bytes of each.
+    /// Frames `count` more FPDUs like the last. Returns the stream bytes of each.
     #[inline(always)]
     fn repeat_last(&mut self, count: u32, len: u32) -> usize {
         let (Some(message), Some(run)) = (&mut self.current, self.fpdus.back_mut()) else {
@@ -143,15 +127,13 @@ impl TxState {
         rnic: &RnicShared,
         room: &mut Room,
     ) -> Result<(), FrameError> {
-        // Open while memory is read for a peer, so that a revocation returns only after the last
-        // read.
+        // Open while memory is read for a peer: a revocation returns only after the last read.
         let mut lease = TableLease::new(&rnic.table);
         let mut left = room.segment_len;
         let mut first = true;
         // spec: MPA-5.1-3, TCP-A.1-2
         loop {
-            // Begins the next message even if the segment is full: PSH depends on whether one
-            // follows.
+            // Even if the segment is full: PSH depends on whether a message follows.
             if self.current.is_none() {
                 match self.begin_message(qp, &mut lease) {
                     Ok(()) => {}
@@ -192,8 +174,7 @@ impl TxState {
         }
     }
 
-    /// Takes the next message, if there is one. Not inlined: most segments continue the current
-    /// message.
+    /// Not inlined: most segments continue the current message.
     #[inline(never)]
     fn begin_message(
         &mut self,
@@ -204,7 +185,6 @@ impl TxState {
         Ok(())
     }
 
-    /// Frames the next FPDU of a Read Response, and keeps a copy of the memory at this moment.
     #[inline(never)]
     fn snapshot(
         &mut self,
@@ -223,10 +203,9 @@ impl TxState {
         Ok(())
     }
 
-    /// Returns the next `len` bytes that the Read Request being answered asks for.
-    ///
-    /// RFC 5042 §6.3.3: access ends when it is revoked, even in the middle of a Response. RFC 5040
-    /// §4.8: the Terminate then says how far the Response has come.
+    /// Returns the next `len` bytes that the Read Request asks for. RFC 5042 §6.3.3: access ends
+    /// when it is revoked, even in the middle of a Response. RFC 5040 §4.8: the Terminate then says
+    /// how far it has come.
     fn readable<'g>(
         &self,
         qp: &QpShared,
@@ -252,8 +231,7 @@ impl TxState {
         })
     }
 
-    /// Returns the payload bytes of the next FPDU if `left` bytes of the segment are free; `None`
-    /// if no FPDU should be added to the segment.
+    /// Payload bytes of the next FPDU if `left` bytes of the segment are free; `None` for no FPDU.
     fn next_payload_len(&self, message: &Message, left: usize, cut: Cut) -> Option<u32> {
         let remaining = message.len - message.framed_len;
         // spec: DDP-3-1
@@ -296,12 +274,9 @@ impl TxState {
         }
     }
 
-    /// Continues the message with FPDUs like the last, if each of them fills a whole segment: at
-    /// most `segments` more of `segment_len` bytes. Subtracts their needs from `room`.
-    ///
-    /// Fast path: describes a run of FPDUs in one step. If the message, the FPDUs' lengths or
-    /// `room` do not allow more, [`frame_segment`](Self::frame_segment) goes on. `tx/tests.rs`
-    /// compares both.
+    /// Fast path: describes a run of at most `segments` FPDUs like the last, each filling a segment
+    /// of `segment_len` bytes, in one step. If the message, the FPDUs' lengths or `room` do not
+    /// allow more, [`frame_segment`](Self::frame_segment) goes on. `tx/tests.rs` compares both.
     pub(crate) fn frame_alike(
         &mut self,
         qp: &QpShared,
@@ -350,7 +325,6 @@ const fn is_read_response(message: &Message) -> bool {
     matches!(message.source, Source::Response(_)) && message.inline.is_empty()
 }
 
-/// Upper bound of the fragments of an FPDU of this message.
 fn fragments_of(message: &Message, wire_len: usize, markers: usize) -> usize {
     if is_read_response(message) {
         kept::fragments(wire_len)

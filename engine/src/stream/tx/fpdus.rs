@@ -1,5 +1,4 @@
-//! Descriptors of FPDUs that are framed and not yet acknowledged. The queue grows on demand: a
-//! connection that was never busy is small.
+//! Descriptors of framed, not yet acknowledged FPDUs, in a queue that grows on demand.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,22 +9,16 @@ use crate::mpa::tx;
 use crate::stream::tx::message::{Front, Head, Source};
 use crate::types::StreamOffset;
 
-/// Consecutive FPDUs of one message with equal lengths on the stream. The descriptor suffices to
-/// write any of them again at any time.
+/// Consecutive FPDUs of one message with equal lengths. Suffices to write any of them again.
 #[derive(Clone, Debug)]
 pub(crate) struct FpduRun {
     /// First byte on the stream, a leading marker included.
     pub(crate) start: StreamOffset,
-    /// Stream bytes and payload bytes of each FPDU.
     pub(crate) lengths: EqualFpdus,
-    /// Number of FPDUs, at least one.
     pub(crate) count: u32,
     pub(crate) head: Head,
-    /// Location of the gathered payload.
     pub(crate) source: Source,
-    /// Offset in the source of the first FPDU's payload.
     pub(crate) offset: u32,
-    /// The last FPDU of the run ends the message.
     pub(crate) last: bool,
 }
 
@@ -35,20 +28,17 @@ impl FpduRun {
         self.start + u64::from(self.wire_len()) * u64::from(self.count)
     }
 
-    /// Stream bytes of each FPDU.
     #[inline]
     pub(crate) const fn wire_len(&self) -> u32 {
         self.lengths.wire_len()
     }
 
-    /// Offset in the source of the payload of FPDU `number`; for the run's `count`, the end of its
-    /// payload.
+    /// For the run's `count`: the end of its payload.
     #[inline]
     pub(crate) const fn offset_of(&self, number: u32) -> u32 {
         self.offset + self.lengths.payload_before(number)
     }
 
-    /// Numbers of the FPDUs that have bytes in `range`.
     #[inline]
     pub(crate) fn numbers_in(&self, range: &Range<StreamOffset>) -> Range<u32> {
         // Common case without division: only the last FPDU, which was just framed.
@@ -63,7 +53,6 @@ impl FpduRun {
         narrow(first)..narrow(end)
     }
 
-    /// Returns true if `range` contains all bytes of the FPDUs with these numbers.
     pub(super) fn is_whole(&self, numbers: &Range<u32>, range: &Range<StreamOffset>) -> bool {
         numbers
             .clone()
@@ -71,13 +60,12 @@ impl FpduRun {
             .all(|fpdu| range.start <= fpdu.start() && fpdu.end() <= range.end)
     }
 
-    /// The FPDU with this number.
     #[inline]
     pub(crate) const fn fpdu(&self, number: u32) -> QueuedFpdu<'_> {
         QueuedFpdu { run: self, number }
     }
 
-    /// Adds `next` to the run if it continues the run alike. Returns true if it does.
+    /// Returns true if `next` continues the run alike.
     fn extend(&mut self, next: &NextFpdu) -> bool {
         let alike = !self.last
             && self.source == next.source
@@ -93,21 +81,16 @@ impl FpduRun {
     }
 }
 
-/// An FPDU that is being framed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NextFpdu {
     pub(crate) start: StreamOffset,
     pub(crate) wire_len: u32,
     pub(crate) source: Source,
-    /// Offset of its payload in the source.
     pub(crate) offset: u32,
-    /// Payload bytes.
     pub(crate) len: u32,
-    /// The FPDU ends its message.
     pub(crate) last: bool,
 }
 
-/// One FPDU of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueuedFpdu<'a> {
     run: &'a FpduRun,
@@ -129,33 +112,28 @@ impl<'a> QueuedFpdu<'a> {
         self.run.source
     }
 
-    /// Payload bytes.
     #[inline]
     pub(crate) const fn len(self) -> u32 {
         self.run.lengths.payload_len(self.number)
     }
 
-    /// Offset of its payload in the source.
     #[inline]
     pub(crate) const fn offset(self) -> u32 {
         self.run.offset_of(self.number)
     }
 
-    /// The bytes before its payload.
     #[inline]
     pub(crate) fn front(self) -> Front {
         let last = self.run.last && self.number + 1 == self.run.count;
         self.run.head.front(self.offset(), last)
     }
 
-    /// The FPDU as MPA frames it.
     #[inline]
     pub(crate) fn framed<'f>(self, front: &'f Front, grid: MarkerGrid) -> tx::Fpdu<'f> {
         tx::Fpdu::new(grid, self.start(), front.octets(), self.len() as usize)
     }
 }
 
-/// Framed FPDUs in stream order, without gaps.
 #[derive(Debug, Default)]
 pub(crate) struct FpduQueue {
     runs: VecDeque<FpduRun>,
@@ -165,7 +143,6 @@ pub(crate) struct FpduQueue {
 const BACK_SCAN: usize = 64;
 
 impl FpduQueue {
-    /// Prefetches the oldest run, or the slot of the next one.
     #[inline]
     pub(crate) fn prefetch(&self) {
         prefetch_front(&self.runs);
@@ -188,7 +165,6 @@ impl FpduQueue {
         self.runs.back()
     }
 
-    /// The run that the next FPDU may join.
     #[inline]
     pub(crate) fn back_mut(&mut self) -> Option<&mut FpduRun> {
         self.runs.back_mut()
@@ -227,12 +203,10 @@ impl FpduQueue {
         (fpdu.start() < at).then_some(fpdu)
     }
 
-    /// All FPDUs, in stream order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = QueuedFpdu<'_>> {
         self.runs.iter().flat_map(|run| (0..run.count).map(|number| run.fpdu(number)))
     }
 
-    /// The last FPDU.
     pub(crate) fn last(&self) -> Option<QueuedFpdu<'_>> {
         self.runs.back().map(|run| run.fpdu(run.count - 1))
     }

@@ -1,6 +1,5 @@
 //! Assembly of one frame's payload. Runs of registered memory are referenced in place, or copied if
-//! copying is faster. CRCs are computed here, or left to a device that copies frames and computes
-//! CRCs while copying.
+//! that is faster. CRCs are computed here, or left to a device that computes them while copying.
 
 use arrayvec::ArrayVec;
 use urnic_netdev::Digest;
@@ -15,12 +14,10 @@ use crate::wire::mpa::{CRC_LEN, FPDU_HEADER_LEN as LENGTH_LEN};
 /// Fragments of one frame, on the stack. Filled in place, since it is too large to be returned.
 pub type Fragments<'a> = ArrayVec<SharedSlice<'a>, FRAGMENTS_MAX>;
 
-/// CRCs of one frame that the device computes, on the stack. Each digest needs at least one
-/// fragment of payload and one before it.
+/// CRCs that the device computes; each needs a fragment of payload and one before it.
 pub(crate) type Digests = ArrayVec<Digest, { FRAGMENTS_MAX / 2 + 1 }>;
 
-/// Memory for the bytes of a frame that are not in registered memory, and for copied payload. One
-/// `Scratch` serves all frames of a port, or all byte streams that a thread writes.
+/// Memory for copied bytes of frames, for all frames of a port or of a thread.
 #[derive(Debug)]
 pub struct Scratch {
     octets: Box<[u8]>,
@@ -34,65 +31,50 @@ pub struct Scratch {
 
 impl Scratch {
     /// Scratch for frames that follow `path`, on a device that gathers runs of at least
-    /// `device_gather_len_min` bytes faster than it accepts a copy
-    /// ([`Capabilities::gather_len_min`](urnic_netdev::Capabilities::gather_len_min)).
+    /// `device_gather_len_min` bytes faster than it accepts a copy.
     #[must_use]
     pub fn new(path: SendPath, device_gather_len_min: usize) -> Self {
         let stages_marked = path.stages_marked();
         Self { stages_marked, ..Self::referring_from(path.gather_len_min(device_gather_len_min)) }
     }
 
-    /// Scratch for frames that reference runs of memory of at least `gather_len_min` bytes.
     fn referring_from(gather_len_min: usize) -> Self {
         let octets = vec![0; FRAME_PAYLOAD_MAX].into_boxed_slice();
         Self { octets, gather_len_min, stages_marked: false, leaves_digests: false }
     }
 
     /// Sets whether the device computes digests
-    /// ([`Capabilities::tx_digest`](urnic_netdev::Capabilities::tx_digest)) of frames whose
-    /// checksums it completes, too.
+    /// ([`Capabilities::tx_digest`](urnic_netdev::Capabilities::tx_digest)).
     pub(crate) const fn leave_digests(&mut self, leaves: bool) {
         self.leaves_digests = leaves;
     }
 }
 
 impl Default for Scratch {
-    /// Scratch for frames that reference all payload in place.
     fn default() -> Self {
         Self::new(SendPath::Gather, 0)
     }
 }
 
-/// Assembles a frame. Inline bytes go into the scratch, and so do runs of registered memory that
-/// are not worth a reference.
 #[derive(Debug)]
 pub(crate) struct FrameBuilder<'a, 'f> {
-    /// The part of the scratch that no fragment uses. Its first `open_len` bytes are written and
-    /// still grow.
+    /// Unused part of the scratch. Its first `open_len` bytes are written and still grow.
     scratch: &'a mut [u8],
     open_len: usize,
     fragments: &'f mut Fragments<'a>,
-    /// Digests left to the device, if it computes any.
     digests: Option<&'f mut Digests>,
-    /// Total length of the fragments.
     len: usize,
     full: bool,
-    /// Runs of at least this length are referenced in place; shorter runs are copied.
     gather_len_min: usize,
-    /// Payload that markers cut into runs is copied, however long the runs are, if it has a CRC.
     stages_marked: bool,
-    /// Bytes copied from registered memory.
     staged: usize,
 }
 
-/// A position in the bytes being written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark(usize);
 
-/// Size of a complete frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Finished {
-    /// Length in bytes.
     pub(crate) len: usize,
     /// Bytes among `len` that were copied from registered memory.
     pub(crate) staged: usize,
@@ -114,8 +96,7 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         }
     }
 
-    /// Builder for a device that may compute digests: records the digests for the device in
-    /// `digests`.
+    /// Builder that records the digests left to the device in `digests`.
     #[inline]
     pub(crate) fn with_digests(
         scratch: &'a mut Scratch,
@@ -126,7 +107,6 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         Self { digests: leaves_digests.then_some(digests), ..Self::new(scratch, fragments) }
     }
 
-    /// Appends bytes that do not come from registered memory: headers, markers, pads, CRCs.
     #[inline]
     pub(crate) fn push_inline(&mut self, octets: &[u8]) {
         let end = self.open_len + octets.len();
@@ -139,7 +119,7 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         }
     }
 
-    /// Appends an array. The length known at compile time avoids a call.
+    /// The length known at compile time avoids a call.
     #[inline]
     pub(crate) fn push_array<const N: usize>(&mut self, octets: &[u8; N]) {
         let free = self.scratch.get_mut(self.open_len..).and_then(<[u8]>::first_chunk_mut);
@@ -152,21 +132,18 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         }
     }
 
-    /// Returns true if an FPDU whose payload is in runs of `run_len` bytes is copied into the
-    /// frame.
+    /// Returns true if payload in runs of `run_len` bytes is copied into the frame.
     #[inline]
     pub(crate) const fn stages(&self, run_len: usize) -> bool {
         run_len < self.gather_len_min
     }
 
-    /// Returns true if an FPDU with `len` bytes of payload is copied into the frame. Markers, if
-    /// any, cut the payload into runs of `run_len` bytes. `crc`: the stream has CRCs.
+    /// Like [`stages`](Self::stages), for `len` bytes that markers may cut into runs of `run_len`.
     #[inline]
     pub(crate) const fn stages_run(&self, len: usize, run_len: usize, crc: bool) -> bool {
         self.stages(run_len) || (run_len < len && crc && self.stages_marked)
     }
 
-    /// Copies a run of registered memory.
     #[inline]
     pub(crate) fn stage(&mut self, run: SharedSlice<'_>) {
         let end = self.open_len + run.len();
@@ -180,7 +157,7 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         }
     }
 
-    /// Lets `write` fill the next `len` bytes. It copies `staged` of them from registered memory.
+    /// Lets `write` fill the next `len` bytes, `staged` of them from registered memory.
     #[inline]
     pub(crate) fn write_copied(
         &mut self,
@@ -199,20 +176,18 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         }
     }
 
-    /// Returns true if the device computes the next CRC.
     #[inline]
     pub(crate) fn leaves_digests(&self) -> bool {
         self.digests.as_ref().is_some_and(|digests| !digests.is_full())
     }
 
-    /// Length of the frame so far.
     #[inline]
     pub(crate) fn position(&self) -> u32 {
         u32::try_from(self.len + self.open_len).unwrap_or(u32::MAX)
     }
 
-    /// Appends a CRC that is [left to the device](Self::leaves_digests). It covers the bytes added
-    /// since `from`, and starts with the state of `crc`.
+    /// Appends a CRC that is [left to the device](Self::leaves_digests), over the bytes since
+    /// `from` and the state of `crc`.
     #[inline]
     pub(crate) fn push_digest(&mut self, from: u32, crc: Crc32c, is_scattered: bool) {
         let at = self.position();
@@ -222,8 +197,7 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         self.full |= !noted;
     }
 
-    /// Copies a run of registered memory and adds it to a CRC. The CRC covers the copied bytes,
-    /// even if the memory changes.
+    /// The CRC covers the copied bytes, even if the memory changes.
     #[inline]
     pub(crate) fn stage_and_digest(&mut self, run: SharedSlice<'_>, crc: &mut Crc32c) {
         let end = self.open_len + run.len();
@@ -237,14 +211,12 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         }
     }
 
-    /// Position of the next byte, for [`digest_from`](Self::digest_from).
     #[inline]
     pub(crate) const fn mark(&self) -> Mark {
         Mark(self.open_len)
     }
 
-    /// CRC of the bytes written since the mark. No memory may have been referenced since then. The
-    /// CRC covers the copy, even if the memory changes.
+    /// CRC of the bytes copied since the mark. No memory may have been referenced since then.
     #[inline]
     pub(crate) fn digest_from(&self, mark: Mark) -> Crc32c {
         let mut crc = Crc32c::new();
@@ -252,7 +224,6 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         crc
     }
 
-    /// Appends memory by reference.
     #[inline]
     pub(crate) fn push_memory(&mut self, run: SharedSlice<'a>) {
         if !self.full {
@@ -291,8 +262,7 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
 /// Bytes of the length and header of a tagged FPDU.
 const HEAD_LEN: usize = LENGTH_LEN + TaggedHeader::LEN;
 
-/// Copies `from` to `to`, which has the same length. For the usual lengths, of a head and of a
-/// marker or CRC, the compiler generates moves instead of a call.
+/// For the usual lengths, of a head and of a marker or CRC, the compiler generates moves, no call.
 #[inline]
 fn copy(to: &mut [u8], from: &[u8]) {
     if let Ok(head) = <&[u8; HEAD_LEN]>::try_from(from) {

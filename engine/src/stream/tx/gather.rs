@@ -17,8 +17,8 @@ use crate::wire::crc32c::{self, Crc32c};
 use crate::wire::mpa::CRC_LEN;
 
 impl TxState {
-    /// Copies an FPDU that `range` contains only in part, so that all its transmissions have the
-    /// same bytes. Call before gathering the range, unless it is known to hold whole FPDUs.
+    /// Copies an FPDU that `range` contains only in part: all its transmissions then have the same
+    /// bytes. Call before gathering the range, unless it is known to hold whole FPDUs.
     // spec: TCP-A.1-6
     pub(crate) fn keep_cut(&mut self, range: &Range<StreamOffset>) {
         self.keep_across(range.start);
@@ -36,12 +36,10 @@ impl TxState {
         }
     }
 
-    /// Keeps the framed, unacknowledged bytes of requests that are about to be flushed, because
-    /// their memory belongs to the application again. Keeps at most `bytes_max` bytes.
-    ///
-    /// If there are more, the bytes in the middle are given up: they are never retransmitted. The
-    /// oldest are kept because the peer needs them next. The newest are kept because they may be
-    /// unsent, and the Terminate follows them (RFC 5040 §7.1).
+    /// Keeps at most `bytes_max` framed, unacknowledged bytes of requests that are about to be
+    /// flushed. Of more, those in the middle are given up, and never retransmitted: the peer needs
+    /// the oldest next, and the newest may be unsent, and the Terminate follows them (RFC 5040
+    /// §7.1).
     pub(crate) fn keep_requests(&mut self, bytes_max: usize) {
         let len_of = |fpdu: QueuedFpdu<'_>| fpdu.end().index_from(fpdu.start());
         let open = self.fpdus.iter().filter(|fpdu| is_open(&self.kept, *fpdu));
@@ -67,7 +65,6 @@ impl TxState {
         }
     }
 
-    /// Adds the bytes in `range` to `frame`.
     #[inline]
     pub(crate) fn gather<'a>(
         &'a self,
@@ -116,8 +113,7 @@ impl TxState {
         self.gather_each(run, numbers, payload, frame);
     }
 
-    /// Adds the FPDUs with these numbers to `frame`. `payload` is their payload if it is in one run
-    /// of memory.
+    /// `payload` is that of all these FPDUs if it is in one run of memory.
     pub(super) fn gather_each<'a>(
         &'a self,
         run: &'a FpduRun,
@@ -134,15 +130,13 @@ impl TxState {
         let leaves_digest = self.crc && len > 0 && !stages;
         for fpdu in numbers.map(|number| run.fpdu(number)) {
             let front = fpdu.front();
-            // `payload` is in one run of memory for most messages. It was looked up once for all
-            // FPDUs.
+            // In one run of memory for most messages: looked up once for all FPDUs.
             let at = (fpdu.offset() - first) as usize;
             let payload = payload.map(|all| all.part(at, fpdu.len() as usize));
             let payload = Payload { messages, fpdu, contiguous: payload };
             let framed = fpdu.framed(&front, self.grid);
             let (checksum, crc) = if leaves_digest && frame.leaves_digests() {
-                // Tells the device if the payload is scattered: a digest that resumes after each
-                // marker or scatter element takes longer.
+                // A digest that resumes after each marker or scatter element takes longer.
                 let is_scattered = run_len < len || payload.contiguous.is_none();
                 (Checksum::ByDevice { from: frame.position(), is_scattered }, None)
             } else if stages && self.crc {
@@ -155,7 +149,6 @@ impl TxState {
     }
 }
 
-/// Returns true if the FPDU is gathered from the memory of a request, and none of it is kept.
 fn is_open(kept: &Kept, fpdu: QueuedFpdu<'_>) -> bool {
     // An FPDU is kept up to its end, so its last byte is kept if any of it is.
     matches!(fpdu.source(), Source::Work(_))
@@ -163,7 +156,6 @@ fn is_open(kept: &Kept, fpdu: QueuedFpdu<'_>) -> bool {
         && !kept.holds(StreamOffset(fpdu.end().0 - 1))
 }
 
-/// Keeps the bytes of an FPDU as its memory is now.
 pub(super) fn keep(kept: &mut Kept, payload: Payload<'_>, grid: MarkerGrid, crc: bool) {
     let fpdu = payload.fpdu;
     kept.begin(fpdu.start());
@@ -178,7 +170,6 @@ pub(super) fn keep(kept: &mut Kept, payload: Payload<'_>, grid: MarkerGrid, crc:
     kept.appended(len);
 }
 
-/// Location of an FPDU's payload.
 #[derive(Clone, Copy)]
 pub(super) struct Payload<'a> {
     pub(super) messages: &'a Messages,
@@ -188,7 +179,6 @@ pub(super) struct Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// Calls `each` with the runs of memory that hold `len` bytes of the payload from `offset` on.
     #[inline]
     fn part(&self, offset: usize, len: usize, mut each: impl FnMut(SharedSlice<'a>)) {
         if let Some(all) = self.contiguous {
@@ -200,7 +190,6 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// Writes an FPDU to a destination.
 struct FpduWriter<'a, D> {
     to: D,
     payload: Payload<'a>,
@@ -208,15 +197,11 @@ struct FpduWriter<'a, D> {
     crc: Option<Crc32c>,
 }
 
-/// Destination of an FPDU's bytes, in stream order.
 trait Destination<'a> {
-    /// Takes bytes that do not change.
     fn inline(&mut self, octets: &[u8]);
 
-    /// Takes a run of payload, and adds it to `crc`.
     fn memory(&mut self, run: SharedSlice<'a>, crc: Option<&mut Crc32c>);
 
-    /// Takes the CRC field. `crc` is the CRC, if the writer computed it.
     #[inline]
     fn crc(&mut self, crc: Option<Crc32c>) {
         self.inline(&crc_field(crc));
@@ -244,14 +229,12 @@ impl<'a, D: Destination<'a>> RunSink for FpduWriter<'a, D> {
     }
 }
 
-/// A frame, which references payload or gets a copy of it.
 struct InFrame<'a, 'r, 'f> {
     frame: &'r mut FrameBuilder<'a, 'f>,
     stages: bool,
     checksum: Checksum,
 }
 
-/// Origin of the CRC of an FPDU in a frame.
 #[derive(Clone, Copy)]
 enum Checksum {
     /// The writer computes it run by run, unless the stream has no CRCs.
@@ -294,11 +277,9 @@ impl<'a> Destination<'a> for InFrame<'a, '_, '_> {
     }
 }
 
-/// The rest of a buffer of exactly the FPDU's length.
 struct Buffer<'k>(&'k mut [u8]);
 
 impl<'k> Buffer<'k> {
-    /// The next `len` bytes of the buffer.
     #[inline]
     fn take(&mut self, len: usize) -> &'k mut [u8] {
         let taken = std::mem::take(&mut self.0).split_at_mut(len);
@@ -338,8 +319,7 @@ impl Destination<'_> for Blocks<'_> {
     }
 }
 
-/// Returns the CRC field. With CRCs off, the field is present nevertheless; its content does not
-/// matter (RFC 5044 §4.1).
+/// With CRCs off, the field is present nevertheless (RFC 5044 §4.1).
 // spec: MPA-4.1-4
 #[inline]
 pub(super) fn crc_field(crc: Option<Crc32c>) -> [u8; CRC_LEN] {

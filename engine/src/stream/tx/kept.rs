@@ -1,16 +1,10 @@
-//! Bytes of the stream that must stay as they were first sent, kept until TCP has acknowledged
-//! them.
-//!
-//! Most FPDUs are descriptors: their payload is gathered from the application's memory for each
-//! transmission. This is impossible for three kinds:
+//! Bytes of the stream that must stay as they were first sent, kept in wire format until TCP has
+//! acknowledged them. Most FPDUs are gathered from the application's memory for each transmission,
+//! but not:
 //! - RDMA Read Responses: applications change memory that peers read (RFC 5040 §5.5 rule 8), and
 //!   may withdraw it at any time (RFC 5042 §6.3.3).
-//! - FPDUs that were sent or acknowledged only in part: the rest must have the bytes that the CRC
-//!   was computed over.
+//! - FPDUs that were sent or acknowledged only in part: the rest must have the bytes of the CRC.
 //! - Requests that were flushed: their memory belongs to the application again.
-//!
-//! They are kept in wire format, CRC included. So a retransmission, in whole or in part, is one run
-//! of memory.
 
 use std::collections::VecDeque;
 use std::mem::offset_of;
@@ -28,14 +22,11 @@ pub(crate) const fn fragments(wire_len: usize) -> usize {
     wire_len.div_ceil(KEPT_BLOCK_LEN) + 1
 }
 
-/// Bytes that are consecutive on the stream and in a block.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     start: StreamOffset,
     len: usize,
-    /// The block's number; the stream's first block has number 0.
     block: u64,
-    /// First byte in the block.
     at: usize,
 }
 
@@ -45,35 +36,28 @@ impl Piece {
     }
 }
 
-/// A block and the number of its bytes that belong to pieces.
 #[derive(Debug)]
 struct Filled {
     octets: Block,
     live: usize,
 }
 
-/// The kept bytes of a stream.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Kept {
     /// In stream order, without overlap.
     pieces: VecDeque<Piece>,
-    /// Blocks in the order of filling; `None` if all bytes of a block were acknowledged before
-    /// those of an older block.
+    /// In the order of filling; `None` if its bytes were acknowledged before an older block's.
     blocks: VecDeque<Option<Filled>>,
     pool: Arc<BlockPool>,
-    /// Number of the front block.
     base: u64,
     blocks_held: usize,
-    /// Bytes used in the last block.
     used: usize,
-    /// Stream position of the next byte (`next`), and the index at which a new piece for it is
-    /// inserted (`cursor`).
+    /// Position of the next byte, and the index at which a new piece for it is inserted.
     next: StreamOffset,
     cursor: usize,
 }
 
-/// Blocks that the longest FPDU needs.
 const BLOCKS_PER_FPDU: usize = FRAME_PAYLOAD_MAX.div_ceil(KEPT_BLOCK_LEN) + 1;
 
 impl Kept {
@@ -93,16 +77,15 @@ impl Kept {
         }
     }
 
-    /// Returns how many bytes of Responses may be kept now: the free rest of the last block, and
-    /// this stream's share of the pool. While no block is held, there is room for at least one
-    /// FPDU, so that the stream always progresses.
+    /// Returns how many bytes of Responses may be kept now: the rest of the last block, and this
+    /// stream's share of the pool. While no block is held, one FPDU always fits: the stream
+    /// progresses.
     pub(crate) fn room(&self) -> usize {
         let share = self.pool.share(self.blocks_held);
         let blocks = if self.blocks_held == 0 { share.max(BLOCKS_PER_FPDU) } else { share };
         KEPT_BLOCK_LEN - self.used + blocks.saturating_mul(KEPT_BLOCK_LEN)
     }
 
-    /// Sets the stream position of the bytes appended next to `start`.
     pub(crate) fn begin(&mut self, start: StreamOffset) {
         self.next = start;
         self.cursor = match self.pieces.back() {
@@ -111,7 +94,6 @@ impl Kept {
         };
     }
 
-    /// Keeps bytes that do not change.
     pub(crate) fn append(&mut self, mut octets: &[u8]) {
         while !octets.is_empty() {
             let room = self.open_block();
@@ -122,13 +104,11 @@ impl Kept {
         }
     }
 
-    /// Returns contiguous room for `len` bytes; `None` if they would cross the end of a block.
-    /// Write them there and call [`appended`](Self::appended).
+    /// Contiguous room, unless a block would end in it; see [`appended`](Self::appended).
     pub(crate) fn room_for(&mut self, len: usize) -> Option<&mut [u8]> {
         self.open_block().get_mut(..len)
     }
 
-    /// Records that `len` bytes were written to the [room](Self::room_for).
     pub(crate) fn appended(&mut self, len: usize) {
         self.advance(len);
     }
@@ -149,7 +129,6 @@ impl Kept {
         }
     }
 
-    /// The free bytes of the last block, at least one.
     fn open_block(&mut self) -> &mut [u8] {
         if self.used == KEPT_BLOCK_LEN {
             self.blocks.push_back(Some(Filled { octets: self.pool.take(), live: 0 }));
@@ -160,7 +139,6 @@ impl Kept {
         &mut last.expect("the last block is being filled").octets[self.used..]
     }
 
-    /// Records that `len` more bytes were written to the last block.
     fn advance(&mut self, len: usize) {
         let block = self.base + self.blocks.len() as u64 - 1;
         let (start, at) = (self.next, self.used);
@@ -189,18 +167,15 @@ impl Kept {
         self.pieces.partition_point(|piece| piece.end() <= at)
     }
 
-    /// Returns true if nothing is kept.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// Returns true if the byte at `at` is kept.
     pub(crate) fn holds(&self, at: StreamOffset) -> bool {
         self.pieces.get(self.index_after(at)).is_some_and(|piece| piece.start <= at)
     }
 
-    /// Drops the bytes that TCP has acknowledged.
     pub(crate) fn release(&mut self, snd_una: StreamOffset) {
         while let Some(front) = self.pieces.front_mut()
             && front.start < snd_una
@@ -221,7 +196,6 @@ impl Kept {
         }
     }
 
-    /// Releases `len` bytes of a block.
     fn let_go(&mut self, block: u64, len: usize) {
         let index = usize::try_from(block - self.base).expect("a queue fits the address space");
         let is_last = index + 1 == self.blocks.len();
@@ -239,8 +213,7 @@ impl Kept {
         }
     }
 
-    /// Adds the kept bytes of `range` to `frame`, and calls `each` with the parts of `range` that
-    /// are not kept, all in stream order.
+    /// Adds kept bytes to `frame`; calls `each` with the other parts, in stream order.
     #[inline]
     pub(crate) fn gather<'a, 'f>(
         &'a self,

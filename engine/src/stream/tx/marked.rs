@@ -8,8 +8,8 @@ use crate::stream::tx::message::TaggedHead;
 use crate::wire::ddp::TaggedHeader;
 use crate::wire::mpa::{Marker, pad_len};
 
-/// Writes all that the CRC of an FPDU covers into `room`: `head`, `payload`, the pad and the
-/// markers. `room` has exactly that length. The first marker is at `marker_at`.
+/// Writes `head`, `payload`, the pad and the markers (all that the CRC covers) into `room`, which
+/// has exactly their length. The first marker is at `marker_at`.
 #[inline]
 pub(super) fn write(
     marker_at: usize,
@@ -48,18 +48,14 @@ pub(super) fn write(
     debug_assert_eq!(wire.at, wire.room.len(), "as much as there is room for");
 }
 
-/// The bytes of an FPDU written so far.
 struct Wire<'r> {
     room: &'r mut [u8],
     at: usize,
-    /// Position of the next marker.
     marker_at: usize,
-    /// Position of the ULPDU_Length field.
     header_at: usize,
 }
 
 impl Wire<'_> {
-    /// Bytes before the next marker.
     #[inline]
     const fn until_marker(&self) -> usize {
         self.marker_at - self.at

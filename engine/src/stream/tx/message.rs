@@ -11,15 +11,13 @@ use crate::wire::ddp::TaggedHeader;
 use crate::wire::mpa::FPDU_HEADER_LEN;
 use crate::wire::rdmap::{Control, Opcode};
 
-/// Steering tag of the ready-to-receive message, at both ends. Shipping hardware refuses 0 even at
-/// length 0.
+/// Steering tag of the ready-to-receive message. Shipping hardware refuses 0 even at length 0.
 // spec: MPA2-9.2-12
 pub(super) const RTR_STAG: Stag = Stag(1);
 
 /// Bytes after the DDP header that are not gathered from registered memory.
 pub(crate) type Inline = ArrayVec<u8, 52>;
 
-/// An outgoing message.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) target: Target,
@@ -27,14 +25,11 @@ pub(crate) struct Message {
     /// Bytes that follow the DDP header of the only segment; empty when payload is gathered.
     pub(crate) inline: Inline,
     pub(crate) source: Source,
-    /// Bytes to gather.
     pub(crate) len: u32,
-    /// Bytes already framed.
     pub(crate) framed_len: u32,
 }
 
 impl Message {
-    /// A message of `len` bytes of memory, in as many segments as needed.
     pub(super) fn gathered(target: Target, opcode: Opcode, source: Source, len: u32) -> Self {
         Self { target, opcode, inline: Inline::new(), source, len, framed_len: 0 }
     }
@@ -45,12 +40,10 @@ impl Message {
         Self { target, opcode, inline, source, len: 0, framed_len: 0 }
     }
 
-    /// Length of a ULPDU of this message with `payload_len` gathered bytes.
     pub(crate) const fn ulpdu_len(&self, payload_len: u32) -> usize {
         self.target.header_len() + self.inline.len() + payload_len as usize
     }
 
-    /// The common part of its segments.
     // spec: DDP-4.2-1
     pub(crate) fn head(&self, version: ProtocolVersion) -> Head {
         let control = Control { version, opcode: self.opcode }.to_byte();
@@ -58,34 +51,29 @@ impl Message {
     }
 }
 
-/// Length of the longest DDP header followed by an RDMAP header (a Terminate that returns a Read
-/// Request: 18 + 4 + 2 + 18 + 28, or an Atomic Request: 18 + 52).
+/// DDP header and RDMAP header (a Terminate that returns a Read Request: 18 + 4 + 2 + 18 + 28, or
+/// an Atomic Request: 18 + 52).
 pub(crate) const ULPDU_FRONT_LEN_MAX: usize = 70;
 
-/// Location of an FPDU's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// No payload besides the inline bytes.
     Inline,
-    /// In the memory of a request in the send queue.
     Work(u64),
-    /// In the kept bytes, as it was when framed: the data for an inbound RDMA Read. The answer to
-    /// an Atomic is inline.
+    /// In the kept bytes: the data for an inbound RDMA Read. The answer to an Atomic is inline.
     Response(u64),
 }
 
-/// The common part of the segments of one message: sufficient to write the header of any of them.
+/// The common part of the segments of one message.
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub(crate) target: Target,
-    /// The RDMAP control byte.
     pub(crate) control: u8,
     pub(crate) version: ProtocolVersion,
     /// Bytes after the DDP header of the only segment; empty when payload is gathered.
     pub(crate) inline: Inline,
 }
 
-/// The bytes of a ULPDU that are not gathered: DDP header, RDMAP header.
 pub(crate) struct Front {
     octets: [u8; ULPDU_FRONT_LEN_MAX],
     len: usize,
@@ -99,7 +87,6 @@ impl Front {
 }
 
 impl Head {
-    /// The bytes before the payload that starts at `offset`.
     #[inline]
     pub(crate) fn front(&self, offset: u32, last: bool) -> Front {
         let mut octets = [0; ULPDU_FRONT_LEN_MAX];
@@ -114,15 +101,13 @@ impl Head {
     }
 }
 
-/// The bytes before the payload of a tagged FPDU, which are its length and the DDP header, as two
-/// words. Each word is written and read as a whole, so that the processor can forward the store to
-/// the load.
+/// Length and DDP header of a tagged FPDU as two words, each written and read as a whole, so that
+/// the processor can forward the store to the load.
 pub(super) struct TaggedHead {
     pub(super) halves: [[u8; Self::LEN / 2]; 2],
 }
 
 impl TaggedHead {
-    /// Length of a head.
     pub(super) const LEN: usize = FPDU_HEADER_LEN + TaggedHeader::LEN;
 
     #[inline]
@@ -133,7 +118,6 @@ impl TaggedHead {
     }
 }
 
-/// Target for the next message of an untagged queue.
 // spec: RDMAP-4.1-4, EXT-4.1-1
 pub(super) const fn untagged(qn: QueueNumber, msn: Msn) -> Target {
     Target::Untagged { qn, msn, invalidate_stag: Stag(0) }

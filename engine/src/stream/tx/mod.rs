@@ -1,13 +1,8 @@
-//! Transmit: from a posted request to the bytes of a segment.
-//!
-//! ```text
-//! turn (selects the next message) ─→ request, responses (build it) ─→ describe: cut at the MULPDU,
-//!     FPDUs ─→ queue of descriptors (fpdus) ─→ gather ─→ frame: inline bytes + runs of memory
-//! ```
-//!
-//! A message is cut just before it is sent, so each FPDU has the size that fits at that moment. A
-//! retransmission reads the same descriptors. Bytes that must not be gathered from the
-//! application's memory, or not a second time, are [`kept`].
+//! Transmit: from a posted request to the bytes of a segment. `turn` selects the next message,
+//! `request` and `responses` build it, `describe` cuts it at the MULPDU just before it is sent,
+//! `fpdus` queues the descriptors, `gather` and `frame` write inline bytes and runs of memory. A
+//! retransmission reads the same descriptors. Bytes that must not be gathered (again) from the
+//! application's memory are [`kept`].
 
 mod confirmations;
 mod describe;
@@ -49,13 +44,11 @@ use crate::types::StreamOffset;
 use crate::verbs::QpShared;
 use crate::wire::ProtocolVersion;
 
-/// The transmit side of an RDMAP stream in full operation.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct TxState {
     pub(crate) messages: Messages,
     fpdus: FpduQueue,
-    /// End of the framed bytes.
     framed_end: StreamOffset,
     fpdus_framed: u64,
     crc: bool,
@@ -69,11 +62,9 @@ pub(crate) struct TxState {
 }
 
 impl TxState {
-    /// End of the fields that most messages need.
     pub(crate) const HOT_TO: usize = offset_of!(Self, kept) + Kept::HOT_TO;
 
-    /// Transmit side with nothing framed: FPDUs begin at `origin`, and at most `ord` Reads are
-    /// outstanding. Kept bytes are in blocks of `pool`.
+    /// FPDUs begin at `origin`. At most `ord` Reads. Kept bytes are in blocks of `pool`.
     pub(crate) fn new(
         pool: Arc<BlockPool>,
         ord: u16,
@@ -96,12 +87,10 @@ impl TxState {
         }
     }
 
-    /// End of the framed bytes; TCP has sent no byte beyond it.
     pub(crate) const fn framed_end(&self) -> StreamOffset {
         self.framed_end
     }
 
-    /// Starts of the unacknowledged FPDUs, and the end of the last one.
     #[cfg(test)]
     pub(crate) fn boundaries(&self) -> Vec<StreamOffset> {
         self.fpdus.iter().map(fpdus::QueuedFpdu::start).chain([self.framed_end]).collect()
@@ -119,40 +108,33 @@ impl TxState {
         RdmaTxCounters { confirmations: self.messages.confirmations(), ..self.counters }
     }
 
-    /// Prefetches the entries of the queues.
     #[inline]
     pub(crate) fn prefetch(&self) {
         self.messages.send_queue.prefetch();
         self.fpdus.prefetch();
     }
 
-    /// Returns true if there may be something to frame.
     pub(crate) fn has_work(&self, qp: &QpShared) -> bool {
         self.current.is_some() || self.messages.has_work(qp)
     }
 
-    /// Returns true if all that may be framed are answers to Reads of no bytes.
     pub(crate) fn owes_empty_answers_only(&self, qp: &QpShared) -> bool {
         self.current.is_none() && self.messages.owes_empty_answers_only(qp)
     }
 
-    /// Returns true if a message is framed in part.
     pub(crate) const fn is_amid_message(&self) -> bool {
         self.current.is_some()
     }
 
-    /// Leaves the current message unfinished, since an error ends the stream.
     pub(crate) fn abandon_message(&mut self) {
         self.current = None;
     }
 
-    /// Returns true if nothing is left to frame or to be answered.
     pub(crate) fn is_idle(&self, qp: &QpShared) -> bool {
         self.current.is_none() && self.messages.is_idle(qp)
     }
 
-    /// Notes that the peer has acknowledged everything before `snd_una`: drops the descriptors,
-    /// completes requests. Returns false if a completion was lost.
+    /// Drops acknowledged descriptors, completes requests. Returns false if a completion was lost.
     #[must_use]
     pub(crate) fn acknowledged(&mut self, qp: &QpShared, snd_una: StreamOffset) -> bool {
         let messages = &mut self.messages;
@@ -163,14 +145,11 @@ impl TxState {
         self.messages.send_queue.complete(qp, snd_una)
     }
 
-    /// Completes requests whose Response was delivered, and requests that send no message. Returns
-    /// false if a completion was lost.
     #[must_use]
     pub(crate) fn complete_answered(&mut self, qp: &QpShared) -> bool {
         self.messages.complete_answered(qp)
     }
 
-    /// Returns true if bytes in `range` can no longer be sent.
     pub(crate) fn is_gone(&self, range: &Range<StreamOffset>) -> bool {
         !self.gone.is_empty() && self.gone.start < range.end && range.start < self.gone.end
     }

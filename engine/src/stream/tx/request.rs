@@ -9,8 +9,7 @@ use crate::verbs::SendOp;
 use crate::wire::rdmap::{ABOUT_A_WRITE, AtomicOpcode, AtomicRequest, Opcode, ReadRequest};
 
 impl Messages {
-    /// The message of a work request with `len` bytes of local memory. Its sink, if it has one, is
-    /// at (`sink`, `sink_to`). `None` if the request sends no message, or two messages.
+    /// The sink, if any, is at (`sink`, `sink_to`). `None`: the request sends no message, or two.
     pub(super) fn describe(
         &mut self,
         op: &SendOp,
@@ -98,7 +97,6 @@ impl Messages {
         })
     }
 
-    /// The Immediate Data that follows the Write of `len` bytes of a work request.
     pub(super) fn about_a_write(
         &mut self,
         number: u64,
@@ -113,9 +111,8 @@ impl Messages {
         Message::inline(target, opcode, Source::Work(number), &value.to_be_bytes())
     }
 
-    /// Returns a Read Request of size 0, which asks for a confirmation: its Response says that
-    /// everything before the Request was delivered (RFC 5040 §5.5 rule 12: a Request is processed
-    /// after its delivery). §5.2.1: at size 0 the tags are not checked.
+    /// A Read Request of size 0, which asks for a confirmation: its Response says that everything
+    /// before was delivered (RFC 5040 §5.5 rule 12). §5.2.1: at size 0 the tags are not checked.
     pub(super) fn confirmation(&mut self) -> Message {
         let (stag, to) = (RTR_STAG, TaggedOffset(0));
         let request =
@@ -126,7 +123,6 @@ impl Messages {
         Message::inline(target, Opcode::ReadRequest, Source::Inline, &request.to_bytes())
     }
 
-    /// Registers an Atomic Request whose Response is awaited.
     // spec: EXT-5.2.1-1
     fn await_atomic(&mut self, request: &AtomicRequest, number: u64) -> Target {
         self.requester.sent(Awaited::Atomic { request_id: request.request_id }, number);

@@ -7,26 +7,22 @@ use crate::stream::tx::message::{Message, Source, untagged};
 use crate::types::{Msn, QueueNumber};
 use crate::wire::rdmap::{AtomicResponse, Opcode, ReadRequest};
 
-/// An answer to an inbound Read or Atomic, until it is acknowledged.
 #[derive(Debug)]
 struct Response {
     kind: ResponseKind,
-    /// Framed and unacknowledged FPDUs of the answer.
     unacknowledged: u32,
     framed: bool,
 }
 
 #[derive(Debug)]
 pub(crate) enum ResponseKind {
-    /// An RDMA Read Response: the Request, and its message number. The requested memory is looked
-    /// up and copied at framing, segment by segment.
+    /// The Request, and its message number. The memory is looked up and copied at framing.
     Read { request: ReadRequest, msn: Msn },
     /// An Atomic Response.
     Atomic(AtomicResponse),
 }
 
 impl ResponseKind {
-    /// Returns true if the answer has no payload.
     const fn is_empty(&self) -> bool {
         matches!(self, Self::Read { request: ReadRequest { size: 0, .. }, .. })
     }
@@ -36,11 +32,8 @@ impl ResponseKind {
 #[derive(Debug)]
 pub(crate) struct Responses {
     entries: VecDeque<Response>,
-    /// Number of the front entry.
     base: u64,
-    /// Number of the next one to frame.
     next: u64,
-    /// Responses not yet framed to their end.
     unframed: usize,
     atomic_msn: Msn,
 }
@@ -50,7 +43,6 @@ impl Responses {
         Self { entries: VecDeque::new(), base: 0, next: 0, unframed: 0, atomic_msn: Msn::FIRST }
     }
 
-    /// Numbers Atomic Responses from `msn` on.
     #[cfg(test)]
     pub(super) const fn start_at(&mut self, msn: Msn) {
         self.atomic_msn = msn;
@@ -69,17 +61,14 @@ impl Responses {
         }
     }
 
-    /// Responses not yet framed to their end, for the limit of inbound Reads.
     pub(super) const fn unframed(&self) -> usize {
         self.unframed
     }
 
-    /// Returns true if an answer waits to become a message.
     pub(super) fn has_next(&self) -> bool {
         self.index(self.next) < self.entries.len()
     }
 
-    /// Returns true if the next answer has no payload.
     #[inline]
     pub(super) fn next_is_empty(&self) -> bool {
         self.entries.get(self.index(self.next)).is_some_and(|next| next.kind.is_empty())
@@ -91,7 +80,6 @@ impl Responses {
         waiting.peek().is_some() && waiting.all(|response| response.kind.is_empty())
     }
 
-    /// The message of the next answer.
     // spec: RDMAP-5.2.2-4, RDMAP-5.5-20
     pub(super) fn next(&mut self) -> Option<Message> {
         let number = self.next;
@@ -126,7 +114,6 @@ impl Responses {
         }
     }
 
-    /// Records that `count` FPDUs of a Response were acknowledged.
     pub(super) fn acknowledged(&mut self, number: u64, count: u32) {
         let index = self.index(number);
         self.entries[index].unacknowledged -= count;

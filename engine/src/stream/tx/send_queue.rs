@@ -1,5 +1,4 @@
-//! The send queue of the engine: requests taken from the application, in order, until they
-//! complete.
+//! The send queue of the engine: requests taken from the application until they complete.
 
 use std::collections::VecDeque;
 
@@ -11,22 +10,17 @@ use crate::types::{Stag, StreamOffset, TaggedOffset};
 use crate::verbs::posted::make_room;
 use crate::verbs::{QpRules, QpShared, SendOp, SendWr, Wc, WcStatus};
 
-/// Progress of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// Not yet framed to its end.
     Pending,
     /// All its bytes are before this stream position; done when TCP has acknowledged them.
     Framed(StreamOffset),
-    /// Its Requests so far are framed before this stream position; done when all Responses are
-    /// delivered.
+    /// Its Requests so far are framed before this position; done when all Responses are delivered.
     AwaitsResponse(StreamOffset),
-    /// Done, with all its bytes before this stream position; completes when everything before it
-    /// has. The value is the result of an Atomic.
+    /// Completes when everything before it has. The value is the result of an Atomic.
     Done(StreamOffset, u64),
 }
 
-/// State of a request that was taken.
 #[derive(Debug)]
 struct Entry {
     progress: Progress,
@@ -48,7 +42,6 @@ impl Entry {
     }
 }
 
-/// Number of messages as which a request is sent.
 fn messages_of(wr: &SendWr) -> usize {
     match wr.op {
         // One Request for each scatter element. A Read of no bytes is one Request, too.
@@ -60,23 +53,16 @@ fn messages_of(wr: &SendWr) -> usize {
     }
 }
 
-/// Most requests copied from the posted queue at a time. Limits the time for which a posting thread
-/// waits for the lock.
+/// Limits the time for which a posting thread waits for the lock.
 const TAKEN_AT_ONCE: usize = 16;
 
-/// Requests by number; the stream's first has number 0.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
-    /// If this deque is empty, it is swapped with the deque of posted requests, so nothing is
-    /// copied: a request has a third of a KiB, and many connections have one at a time.
+    /// Swapped if empty with the deque of posted requests: a request has a third of a KiB.
     requests: VecDeque<SendWr>,
-    /// One entry for each of `requests`.
     entries: VecDeque<Entry>,
-    /// Number of the front entry.
     base: u64,
-    /// Number of the next entry to be started.
     next: u64,
-    /// Number of messages of that entry that were begun.
     begun: usize,
     failed: bool,
     /// The request that an error concerns, with the status of its completion.
@@ -86,7 +72,6 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
-    /// Prefetches the oldest request, or the slot of the next one.
     #[inline]
     pub(crate) fn prefetch(&self) {
         if let Some(oldest) = self.requests.front() {
@@ -95,7 +80,6 @@ impl SendQueue {
         prefetch_front(&self.entries);
     }
 
-    /// The next request to start, with its number.
     pub(crate) fn peek(&mut self, qp: &QpShared) -> Option<(u64, &SendWr)> {
         if self.failed {
             return None;
@@ -118,13 +102,11 @@ impl SendQueue {
         Some((self.next, &self.requests[index]))
     }
 
-    /// Number of begun messages of the request that `peek` returns.
     pub(crate) const fn begun(&self) -> usize {
         self.begun
     }
 
-    /// Begins a message of the request that `peek` returned. After its last message, `peek` returns
-    /// the next request.
+    /// A message of the request that `peek` returned. After its last one, `peek` returns the next.
     pub(crate) fn advance(&mut self) {
         self.begun += 1;
         if self.begun >= messages_of(self.request(self.next)) {
@@ -133,17 +115,14 @@ impl SendQueue {
         }
     }
 
-    /// Returns true if every request before this one has completed.
     pub(crate) const fn is_oldest(&self, number: u64) -> bool {
         self.base == number
     }
 
-    /// Bytes of local memory in a request.
     pub(crate) fn len_of(&self, number: u64) -> u32 {
         self.entry(number).len
     }
 
-    /// Records that a whole message of the request is framed. Its last byte is before `end`.
     pub(crate) fn framed(&mut self, number: u64, end: StreamOffset) {
         let index = self.index(number);
         let Some(entry) = self.entries.get_mut(index) else { return };
@@ -162,13 +141,11 @@ impl SendQueue {
         }
     }
 
-    /// Makes the peer confirm Writes and Sends that raise completions, from now on.
     pub(crate) fn confirm(&mut self) {
         self.confirmations = Some(Box::default());
     }
 
-    /// Ends confirmations: requests no longer wait for one. Returns true if requests may be done
-    /// because of that.
+    /// Returns true if some requests may be done because of that.
     pub(crate) fn confirm_no_more(&mut self) -> bool {
         let Some(confirmations) = &mut self.confirmations else { return false };
         !std::mem::replace(&mut confirmations.are_over, true)
@@ -191,20 +168,17 @@ impl SendQueue {
             && self.confirmations.as_ref().is_some_and(|confirmations| confirmations.are_due())
     }
 
-    /// Number of confirmations that were requested.
     pub(crate) fn confirmations(&self) -> u64 {
         self.confirmations.as_ref().map_or(0, |confirmations| confirmations.count)
     }
 
-    /// Records that a confirmation of all started requests is requested.
     pub(crate) fn asked(&mut self) {
         if let Some(confirmations) = &mut self.confirmations {
             confirmations.asked(self.next);
         }
     }
 
-    /// Records that a Read or an Atomic is sent: its Response confirms the requests before it. No
-    /// request is before a ready-to-receive Read.
+    /// Its Response confirms the requests before. None is before a ready-to-receive Read.
     pub(crate) fn asked_behind(&mut self, number: u64) {
         if !is_own(number)
             && let Some(confirmations) = &mut self.confirmations
@@ -213,14 +187,12 @@ impl SendQueue {
         }
     }
 
-    /// Records the arrival of the requested confirmation.
     pub(crate) fn confirmed(&mut self) {
         if let Some(confirmations) = &mut self.confirmations {
             confirmations.confirmed();
         }
     }
 
-    /// Records the delivery of a Response to a request; `value` is the result of an Atomic.
     pub(crate) fn answered(&mut self, number: u64, value: u64) {
         if let Some(confirmations) = &mut self.confirmations {
             confirmations.confirmed_before(number);
@@ -235,10 +207,7 @@ impl SendQueue {
         }
     }
 
-    /// Raises completions for finished requests, in order. TCP has acknowledged everything before
-    /// `snd_una`. Returns false if a completion was lost.
-    ///
-    /// RFC 5040 §5.5 rule 15: local completions come in the order of submission.
+    /// In the order of submission (RFC 5040 §5.5 rule 15). Returns false if a completion was lost.
     // spec: RDMAP-5.5-15
     #[must_use]
     pub(crate) fn complete(&mut self, qp: &QpShared, snd_una: StreamOffset) -> bool {
@@ -251,13 +220,12 @@ impl SendQueue {
                 {
                     0
                 }
-                // A delivered Response proves that the Request arrived, acknowledged or not. But
-                // the descriptor of the Request refers to this entry until it is acknowledged.
+                // A delivered Response proves that the Request arrived. But the descriptor of the
+                // Request refers to this entry until it is acknowledged.
                 Progress::Done(end, value) if end <= snd_una => value,
                 _ => break,
             };
-            // Frees the place before the completion can be polled: an application that has polled a
-            // completion may post another request.
+            // Frees the place first: who has polled a completion may post another request.
             qp.send_completed();
             let len = entry.len;
             if let Some(wr) = self.requests.front() {
@@ -275,8 +243,7 @@ impl SendQueue {
         kept
     }
 
-    /// Notes that the peer has refused the segment of a Write at this place. If it is of a Write
-    /// that raised no completion, the Write gets one in error.
+    /// A Write that raised no completion gets one in error.
     pub(crate) fn refused_at(&mut self, stag: Stag, to: TaggedOffset) {
         if let Some(confirmations) = &mut self.confirmations {
             confirmations.refused_at(stag, to);
@@ -287,14 +254,12 @@ impl SendQueue {
         self.confirmations.as_ref().is_some_and(|confirmations| confirmations.lack(number))
     }
 
-    /// Records that the error that is about to end the stream concerns this request.
     pub(crate) fn blame(&mut self, number: u64, status: WcStatus) {
         self.fault.get_or_insert((number, status));
     }
 
-    /// Raises an error completion for every request. The blamed request gets its own status, the
-    /// oldest gets `first`; all others are flushed. The memory of all requests belongs to the
-    /// application again.
+    /// The blamed request gets its own status, the oldest `first`, others are flushed. Their memory
+    /// belongs to the application again.
     pub(crate) fn fail(&mut self, qp: &QpShared, first: WcStatus) {
         self.failed = true;
         self.confirm_no_more();
@@ -318,18 +283,15 @@ impl SendQueue {
         qp.flush_posted_sends(status);
     }
 
-    /// Returns true if a request may be started.
     pub(crate) fn has_work(&self, qp: &QpShared) -> bool {
         !self.failed && (self.index(self.next) < self.entries.len() || !qp.sq.is_empty())
     }
 
-    /// Returns true if every request has completed.
     pub(crate) fn is_empty(&self, qp: &QpShared) -> bool {
         self.failed || (self.entries.is_empty() && qp.sq.is_empty())
     }
 
-    /// Calls `each` with the runs of local memory that hold `len` bytes of a request's payload
-    /// from `offset` on.
+    /// Calls `each` with the runs of memory of `len` bytes of a request's payload from `offset` on.
     // spec: RDMAP-5.1-4
     pub(crate) fn payload<'a>(
         &'a self,
@@ -370,7 +332,6 @@ impl SendQueue {
     }
 }
 
-/// Returns true for an Atomic on a number that is not aligned.
 const fn is_misaligned(wr: &SendWr) -> bool {
     match wr.op {
         SendOp::FetchAdd { remote, .. } | SendOp::CmpSwap { remote, .. } => {

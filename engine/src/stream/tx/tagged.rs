@@ -1,10 +1,8 @@
-//! Fast path that writes the FPDUs of a long message: tagged, with their payload in one run of
-//! memory that is referenced in place, copied whole, or copied between markers by
-//! [`marked`](super::marked). Writes the same bytes as [`Fpdu::emit`](crate::mpa::tx::Fpdu), and
-//! evaluates once what all FPDUs of the run share.
-//!
+//! Fast path that writes the FPDUs of a long message, with the bytes of
+//! [`Fpdu::emit`](crate::mpa::tx::Fpdu), and evaluates once what all FPDUs of the run share.
 //! Requires a tagged message with payload in one run of memory; with markers also that payload is
-//! copied. All else falls back to `gather_each`. `tx/tests.rs` compares both with `Fpdu::emit`.
+//! copied (by [`marked`](super::marked)). All else falls back to `gather_each`. `tx/tests.rs`
+//! compares both with `Fpdu::emit`.
 
 use std::ops::Range;
 
@@ -25,19 +23,16 @@ use crate::wire::mpa::{CRC_LEN, pad_len};
 const PAD_LEN_MAX: usize = 3;
 const PAYLOAD_LEN_MAX: usize = ULPDU_LEN_MAX - TaggedHeader::LEN;
 
-/// The common parameters of a run's FPDUs.
 pub(super) struct TaggedRun<'a> {
     run: &'a FpduRun,
     stag: Stag,
     to: TaggedOffset,
-    /// Number of the FPDU that ends the message.
     last: Option<u32>,
     pub(super) crc: bool,
 }
 
 impl TaggedRun<'_> {
-    /// Length and header of FPDU `number`, whose payload begins `offset` bytes into the message and
-    /// has `len` bytes.
+    /// The payload of FPDU `number` begins `offset` bytes into the message and has `len` bytes.
     #[inline]
     pub(super) fn head(&self, number: u32, offset: u32, len: u32) -> TaggedHead {
         // RFC 5044 §4.1: ULPDU_Length counts the contained ULPDU only.
@@ -52,8 +47,7 @@ impl TaggedRun<'_> {
 }
 
 impl FpduRun {
-    /// Adds the FPDUs with these numbers to `frame`. `payload` is their whole payload. Returns
-    /// false, without any effect, if the FPDUs do not qualify for the fast path.
+    /// `payload` is that of all FPDUs. Returns false, with no effect, without a fast path.
     #[inline]
     pub(super) fn gather_tagged<'a>(
         &self,
@@ -82,7 +76,6 @@ impl FpduRun {
 }
 
 impl TaggedRun<'_> {
-    /// Adds FPDUs of a stream without markers: each has `len` bytes of payload.
     #[inline]
     fn gather_plain<'a>(
         &self,
@@ -136,7 +129,6 @@ impl TaggedRun<'_> {
         }
     }
 
-    /// Copies FPDUs of a stream with markers into the frame.
     fn gather_marked<'a>(
         &self,
         numbers: Range<u32>,

@@ -1,5 +1,4 @@
-//! Selection of the next message: Terminate, ready-to-receive message, answers to the peer, posted
-//! requests.
+//! Selection of the next message: Terminate, RTR message, answers to the peer, posted requests.
 
 use crate::mem::{Access, Refusal, SharedSlice, TableLease};
 use crate::mpa::startup::RtrKind;
@@ -13,29 +12,24 @@ use crate::verbs::{CompletionLevel, QpShared, RemoteBuffer, SendOp, SendWr, Sge,
 use crate::wire::rdmap::{Opcode, ReadRequest};
 use crate::wire::terminate::Terminate;
 
-/// All sources of messages.
 #[derive(Debug)]
 pub(crate) struct Messages {
     pub(crate) send_queue: SendQueue,
     pub(crate) requester: Requester,
     responses: Responses,
-    /// Position up to which the peer has acknowledged.
     pub(super) snd_una: StreamOffset,
-    /// Numbers of the next messages of the send queue.
     pub(super) numbers: Numbers,
     rtr: Option<RtrKind>,
     terminate: Option<Box<Terminate>>,
     terminated: bool,
     /// A request was answered since the last [`complete_answered`](Self::complete_answered).
     answered: bool,
-    /// The last call of [`next`](Self::next) looked for an answer before a request. The next call
-    /// looks for a request first.
+    /// The last call of [`next`](Self::next) preferred an answer: the next one prefers a request.
     response_turn: bool,
     /// The last message was a Write with immediate data: that data is next.
     immediate_follows: bool,
 }
 
-/// The numbers of the next messages of the send queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Numbers {
     /// On queue 0: Sends and Immediate Data.
@@ -69,12 +63,10 @@ impl Messages {
         }
     }
 
-    /// Number of confirmations that were requested.
     pub(crate) fn confirmations(&self) -> u64 {
         self.send_queue.confirmations()
     }
 
-    /// Numbers messages from `msn` on, on every queue.
     #[cfg(test)]
     pub(crate) const fn start_at(&mut self, msn: Msn) {
         self.numbers = Numbers { send: msn, request: msn, ..Numbers::first() };
@@ -93,9 +85,7 @@ impl Messages {
         }
     }
 
-    /// Makes the peer confirm the work of `qp` if the queue pair wants that and Reads are allowed.
-    /// `apart`: confirmations have a unit of ORD besides those of the application's Reads;
-    /// otherwise they share one.
+    /// If `qp` wants that and Reads are allowed. `apart`: confirmations have their own unit of ORD.
     pub(crate) fn confirm(&mut self, qp: &QpShared, apart: bool) {
         self.requester.set_place_apart(apart);
         if qp.completion == CompletionLevel::Placed && self.requester.can_confirm() {
@@ -103,8 +93,7 @@ impl Messages {
         }
     }
 
-    /// Notes that the peer has closed its half: no Response and no confirmation will arrive.
-    /// Returns true if the application awaits no Response.
+    /// The peer has closed its half. Returns true if the application awaits no Response.
     pub(crate) fn peer_closed(&mut self) -> bool {
         let awaits_none = self.requester.peer_closed();
         if awaits_none {
@@ -113,14 +102,12 @@ impl Messages {
         awaits_none
     }
 
-    /// Stops sending for good.
     pub(crate) fn stop(&mut self) {
         // spec: RDMAP-5.4-2
         self.terminated = true;
         self.terminate = None;
     }
 
-    /// Answers not yet framed to their end, for the limit of inbound Reads.
     pub(crate) const fn responses_unframed(&self) -> usize {
         self.responses.unframed()
     }
@@ -134,7 +121,6 @@ impl Messages {
         self.responses.forget_empty();
     }
 
-    /// Returns true if a message may be ready to be framed.
     pub(crate) fn has_work(&self, qp: &QpShared) -> bool {
         !self.terminated
             && (self.terminate.is_some()
@@ -159,7 +145,6 @@ impl Messages {
         !self.terminated && (self.responses.unframed() > 0 || self.terminate.is_some())
     }
 
-    /// Returns true if nothing waits to become a message.
     pub(crate) fn is_idle(&self, qp: &QpShared) -> bool {
         self.terminated
             || (self.terminate.is_none()
@@ -170,12 +155,9 @@ impl Messages {
     }
 
     /// The next message to frame, if any may be sent now. Closes the lease while the table changes.
-    ///
     /// RFC 5040 §5.5 rule 13: messages go to DDP in the order they were posted. Answers to the
-    /// peer's Reads are not ordered with them: answers and requests alternate.
-    ///
-    /// # Errors
-    /// If the message of a request cannot be built. The request is blamed.
+    /// peer's Reads are not ordered with them: both alternate. On an error the request whose
+    /// message cannot be built is blamed.
     // spec: DDP-5.3-1, RDMAP-5.1-3, RDMAP-5.2.1-2, RDMAP-5.5-13, EXT-5.2.1-2, EXT-6.3-3
     pub(crate) fn next(
         &mut self,
@@ -204,8 +186,8 @@ impl Messages {
             return Ok(self.describe(&op, RTR_WORK, 0, RTR_STAG, TaggedOffset(0)));
         }
         self.response_turn = !self.response_turn;
-        // The answer to a confirmation completes the peer's Send. It goes before the message with
-        // which this end's application replies to that Send: devices keep this order.
+        // The answer to a confirmation completes the peer's Send. It goes before this end's reply
+        // to that Send: devices keep this order.
         if (self.response_turn || self.responses.next_is_empty())
             && let Some(response) = self.responses.next()
         {
@@ -247,9 +229,8 @@ impl Messages {
             let is_read = matches!(op, SendOp::RdmaRead { .. });
             let is_local = matches!(op, SendOp::LocalInvalidate { .. } | SendOp::BindMw { .. });
             let sink = sink_of(wr, begun);
-            // RFC 5040 §7.1 (1): a local error while a message is built. Without this check of a
-            // Read, placement would refuse a valid Response, and the Terminate would blame the
-            // peer.
+            // RFC 5040 §7.1 (1): a local error. Without this check of a Read, placement would
+            // refuse a valid Response, and the Terminate would blame the peer.
             let failure = if wr.inaccessible || (is_read && !may_be_written(qp, lease, &wr.sges)) {
                 Some((WcStatus::LocProtErr, StreamError::LocalProtection))
             } else if op.needs_agreement() && !qp.has_immediates() {
@@ -297,8 +278,7 @@ impl Messages {
         }
     }
 
-    /// Records that `count` FPDUs of `source` were framed; with `end`, the last ends its message
-    /// there.
+    /// Records that `count` FPDUs of `source` were framed; with `end`, its message ends there.
     pub(crate) fn framed(&mut self, source: Source, count: u32, end: Option<StreamOffset>) {
         match source {
             Source::Inline => {}
@@ -311,7 +291,6 @@ impl Messages {
         }
     }
 
-    /// Records that `count` FPDUs of `source` were acknowledged.
     pub(crate) fn acknowledged(&mut self, source: Source, count: u32) {
         if let Source::Response(number) = source {
             self.responses.acknowledged(number, count);
@@ -338,7 +317,6 @@ impl Messages {
         }
     }
 
-    /// Records the delivery of the Response to a request; `value` is the result of an Atomic.
     pub(crate) fn answered(&mut self, work: u64, value: u64) {
         if work == CONFIRMATION {
             self.send_queue.confirmed();
@@ -350,8 +328,6 @@ impl Messages {
         }
     }
 
-    /// Returns true if a request was answered, or done without a message, since the last
-    /// [`complete_answered`](Self::complete_answered).
     pub(crate) const fn has_answered(&self) -> bool {
         self.answered
     }
@@ -360,16 +336,14 @@ impl Messages {
         std::mem::replace(&mut self.answered, false)
     }
 
-    /// Completes requests whose Response was delivered, and requests that send no message. Returns
-    /// false if a completion was lost.
+    /// Requests that are answered or send no message. Returns false if a completion was lost.
     #[must_use]
     #[inline]
     pub(crate) fn complete_answered(&mut self, qp: &QpShared) -> bool {
         !self.take_answered() || self.send_queue.complete(qp, self.snd_una)
     }
 
-    /// Calls `each` with the runs of registered memory that hold `len` bytes of payload from
-    /// `offset` on.
+    /// Calls `each` with the runs of memory of `len` bytes of payload from `offset` on.
     pub(crate) fn payload<'a>(
         &'a self,
         source: Source,
@@ -384,7 +358,6 @@ impl Messages {
         }
     }
 
-    /// The Read Request that a Response answers, with its message number.
     pub(crate) fn read_request(&self, source: Source) -> Option<(&ReadRequest, Msn)> {
         let Source::Response(number) = source else { return None };
         self.responses.read_request(number)
@@ -415,7 +388,6 @@ fn terminate_message(terminate: &Terminate) -> Message {
     Message::inline(target, Opcode::Terminate, Source::Inline, &terminate.to_bytes())
 }
 
-/// Returns true if this end may still write the memory.
 fn may_be_written(qp: &QpShared, lease: &mut TableLease<'_>, sges: &[Sge]) -> bool {
     let table = lease.open();
     sges.iter().filter(|sge| sge.len > 0).all(|sge| {
@@ -424,8 +396,7 @@ fn may_be_written(qp: &QpShared, lease: &mut TableLease<'_>, sges: &[Sge]) -> bo
     })
 }
 
-/// Performs a request that sends no message: it changes the steering tag table. A failed request is
-/// retried until everything before it has completed.
+/// A failed request is retried until everything before it has completed.
 #[cold]
 fn change_table(
     op: &SendOp,
@@ -436,8 +407,7 @@ fn change_table(
     match op {
         SendOp::LocalInvalidate { stag } => {
             match lease.table().invalidate_local(*stag, qp.pd, qp.number) {
-                // A tag that is not, or no longer, in the domain gives no access: that is what the
-                // request asks for.
+                // A tag outside the domain gives no access: what the request asks for.
                 Ok(()) | Err(Refusal::InvalidStag | Refusal::NotAssociated) => Ok(()),
                 Err(refusal) => Err((WcStatus::LocQpOpErr, StreamError::LocalInvalidate(refusal))),
             }
@@ -450,7 +420,6 @@ fn change_table(
     }
 }
 
-/// Sink of the Response to one Read Request.
 #[derive(Clone, Copy)]
 struct Sink {
     stag: Stag,

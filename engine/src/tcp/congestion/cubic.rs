@@ -13,12 +13,10 @@ const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 /// Cap of cwnd: no window is larger.
 const CWND_MAX: f64 = (1_u64 << 40) as f64;
 
-/// The controller of RFC 9438.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Cubic {
     epoch: Option<Epoch>,
-    /// Bytes.
     cwnd: f64,
     /// Bytes; infinite before the first loss.
     ssthresh: f64,
@@ -33,15 +31,13 @@ pub(crate) struct Cubic {
     hystart: HyStart,
 }
 
-/// A period of congestion avoidance.
 #[derive(Clone, Copy, Debug)]
 struct Epoch {
     /// Start time, moved forward by the time that cwnd did not limit sending (RFC 9438 §5.8).
     start: Instant,
-    /// Time of the last acknowledgment.
     last_ack: Instant,
     /// Window at which the curve is flat, in segments: the window before the reduction, or that of
-    /// the start if it is larger. It does not change when the window grows beyond.
+    /// the start if it is larger.
     w_max: f64,
     /// Seconds until the curve reaches `w_max`.
     k: f64,
@@ -64,8 +60,8 @@ impl Cubic {
         }
     }
 
-    /// Slow start (RFC 5681 §3.1), the first one with HyStart++ (RFC 9438 §4.10). Slow start ends
-    /// at ssthresh: returns the acknowledged bytes that are left for congestion avoidance.
+    /// RFC 5681 §3.1, the first time with HyStart++ (RFC 9438 §4.10). Returns the acknowledged
+    /// bytes that are left for congestion avoidance.
     fn slow_start(&mut self, ack: &AckSample) -> f64 {
         let acked = octets(ack.acked_bytes);
         if self.ssthresh.is_finite() {
@@ -85,14 +81,12 @@ impl Cubic {
         0.0
     }
 
-    /// Processes an acknowledgment of `acked` bytes in congestion avoidance (RFC 9438 §4.2 to
-    /// §4.5).
+    /// RFC 9438 §4.2 to §4.5.
     fn avoid(&mut self, ack: &AckSample, acked: f64) {
         let cwnd = self.cwnd / self.emss;
         if std::mem::take(&mut self.after_timeout) {
-            // §4.8: in the first congestion avoidance after a timeout, "K is set to 0, and W_max is
-            // set to the congestion window size at the beginning of the current congestion
-            // avoidance stage".
+            // §4.8: after a timeout, "K is set to 0, and W_max is set to the congestion window size
+            // at the beginning of the current congestion avoidance stage".
             self.w_max = cwnd;
         }
         let w_max = self.w_max.max(cwnd);

@@ -26,8 +26,7 @@ impl Dctcp {
         Self { reno, alpha: 1.0, acked_bytes: 0, marked_bytes: 0, window_end: 0 }
     }
 
-    /// Updates the estimate: "DCTCP.Alpha = DCTCP.Alpha * (1 - g) + g * M", once per window (RFC
-    /// 8257 §3.3).
+    /// "DCTCP.Alpha = DCTCP.Alpha * (1 - g) + g * M", once per window (RFC 8257 §3.3).
     fn estimate(&mut self, ack: &AckSample) {
         self.acked_bytes += ack.acked_bytes;
         self.marked_bytes += if ack.marked { ack.acked_bytes } else { 0 };

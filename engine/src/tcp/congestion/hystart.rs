@@ -10,12 +10,9 @@ const N_RTT_SAMPLE: u32 = 8;
 const CSS_GROWTH_DIVISOR: u64 = 4;
 const CSS_ROUNDS: u32 = 5;
 
-/// Change of cwnd that an acknowledgment in slow start causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Growth {
-    /// Bytes to add.
     Add(u64),
-    /// Slow start is over: congestion avoidance starts from the current cwnd.
     Leave,
 }
 
@@ -42,8 +39,7 @@ impl HyStart {
         }
     }
 
-    /// Processes an acknowledgment in slow start. L of RFC 9406 is infinite, because long paths are
-    /// paced.
+    /// L of RFC 9406 is infinite, because long paths are paced.
     pub(super) fn on_ack(&mut self, ack: &AckSample) -> Growth {
         if ack.una >= self.round_end {
             self.round_end = ack.nxt;

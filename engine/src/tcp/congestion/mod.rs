@@ -1,8 +1,6 @@
-//! Congestion control: how many bytes may be in the network.
-//!
-//! A controller receives acknowledgments and losses and provides `cwnd`. The sender decides which
-//! segments are lost, and when a recovery begins and ends. All windows are in bytes; records may be
-//! shorter than the EMSS, so nothing counts segments (RFC 5044 appendix B.2.2).
+//! Congestion control: how many bytes may be in the network. The sender decides which segments are
+//! lost, and when a recovery begins and ends. All windows are in bytes; records may be shorter than
+//! the EMSS, so nothing counts segments (RFC 5044 appendix B.2.2).
 
 mod cubic;
 mod dctcp;
@@ -28,13 +26,11 @@ pub enum CongestionKind {
     /// CUBIC (RFC 9438).
     #[default]
     Cubic,
-    /// DCTCP (RFC 8257), for networks whose switches mark early. Needs ECN; without marks it
-    /// behaves like NewReno. Both ends must use it, because it echoes marks in another way than RFC
-    /// 3168.
+    /// DCTCP (RFC 8257), for networks whose switches mark early. Needs ECN. Both ends must use it,
+    /// because it echoes marks in another way than RFC 3168.
     Dctcp,
-    /// A [`Controller`] from outside of this crate. The function takes the effective MSS and the
-    /// initial window, both in bytes, when a connection is established. Marks are echoed as RFC
-    /// 3168 says.
+    /// A [`Controller`] from outside, made from the effective MSS and the initial window, in bytes,
+    /// when a connection is established. Marks are echoed as RFC 3168 says.
     External(fn(u32, u64) -> Box<dyn Controller>),
 }
 
@@ -87,11 +83,9 @@ pub trait Controller: Debug + Send {
     fn ssthresh(&self) -> u64;
     /// Reacts to new data acknowledged outside of fast recovery.
     fn on_ack(&mut self, ack: &AckSample);
-    /// Reacts to a loss detected by acknowledgments; `flight` bytes were in flight. Once per
-    /// recovery.
+    /// Reacts to a loss found by acknowledgments, once per recovery; `flight` bytes were in flight.
     fn on_loss(&mut self, now: Instant, flight: u64);
-    /// Reacts to marks of a congested router that the peer echoed; `flight` bytes were in flight.
-    /// Once per window.
+    /// Reacts to echoed marks of a router, once per window; `flight` bytes were in flight.
     fn on_mark(&mut self, now: Instant, flight: u64) {
         // RFC 3168 §6.1.2: "essentially the same as the congestion control response to a *single*
         // dropped packet".
@@ -107,7 +101,6 @@ pub trait Controller: Debug + Send {
     fn boxed_clone(&self) -> Box<dyn Controller>;
 }
 
-/// The available controllers.
 #[derive(Clone, Debug)]
 pub(crate) enum Congestion {
     NewReno(NewReno),
@@ -123,10 +116,9 @@ impl Clone for Box<dyn Controller> {
 }
 
 impl Congestion {
-    /// Bytes at the start of the enum that each acknowledgment needs: the epoch, and the window.
+    /// Bytes that each acknowledgment needs: the epoch, and the window.
     pub(in crate::tcp) const HOT_HEAD: usize = 64;
 
-    /// A controller in slow start with an initial window of `initial_window` bytes.
     pub(crate) fn new(kind: CongestionKind, emss: u32, initial_window: u64) -> Self {
         match kind {
             CongestionKind::NewReno => Self::NewReno(NewReno::new(emss, initial_window)),
@@ -136,7 +128,7 @@ impl Congestion {
         }
     }
 
-    /// The congestion window, in bytes. Read for each acknowledgment, so not by a virtual call.
+    /// Read for each acknowledgment, so not by a virtual call.
     pub(crate) fn cwnd(&self) -> u64 {
         match self {
             Self::NewReno(controller) => controller.cwnd(),
@@ -146,8 +138,6 @@ impl Congestion {
         }
     }
 
-    /// Reacts to new data acknowledged outside of fast recovery; as `cwnd`, for each
-    /// acknowledgment.
     pub(crate) fn on_ack(&mut self, ack: &AckSample) {
         match self {
             Self::NewReno(controller) => controller.on_ack(ack),

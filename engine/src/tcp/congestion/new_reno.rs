@@ -52,9 +52,9 @@ impl Controller for NewReno {
         if !ack.cwnd_limited || ack.marked {
             return;
         }
-        // RFC 5681 §3.1 (2): "cwnd += min (N, SMSS)". An ACK for many segments, such as one for a
-        // super-frame, counts as the ACKs it replaces (RFC 3465 §2.2 with the acknowledged bytes as
-        // limit). Slow start applies below ssthresh: it ends there.
+        // RFC 5681 §3.1 (2): "cwnd += min (N, SMSS)". An ACK for a super-frame counts as the ACKs
+        // it replaces (RFC 3465 §2.2 with the acknowledged bytes as limit). Slow start ends at
+        // ssthresh.
         // spec: TCP-5681-2
         let slow_start = ack.acked_bytes.min(self.ssthresh.saturating_sub(self.cwnd));
         self.cwnd = self.cwnd.saturating_add(slow_start);

@@ -7,10 +7,8 @@ use crate::time::Instant;
 /// RFC 6675 §2: "DupThresh".
 const DUP_THRESH: u32 = 3;
 
-/// Result of a search for losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Detected {
-    /// A segment was newly considered lost.
     pub(crate) lost: bool,
     /// Time at which the next segment counts as lost, unless it arrives.
     pub(crate) next_at: Option<Instant>,
@@ -24,11 +22,8 @@ impl Scoreboard {
     }
 
     /// Marks as lost the segments that RACK finds overdue (RFC 8985 §6.2 step 5), retransmissions
-    /// included.
-    ///
-    /// Segments sent once are stored in the order they were sent, and so are retransmissions. Each
-    /// walk ends at the first segment that is not overdue, and the work is proportional to what is
-    /// newly known.
+    /// included. Both are stored in the order they were sent. Each walk ends at the first segment
+    /// that is not overdue: the work is proportional to what is newly known.
     pub(crate) fn detect_losses(&mut self, now: Instant, rack: &Rack, window_ns: u64) -> Detected {
         let mut found = self.detect_lost_copies(now, rack, window_ns);
         let mut next_at = None;
@@ -91,9 +86,8 @@ impl Scoreboard {
         }
     }
 
-    /// After a timeout, marks everything not SACKed as lost, retransmitted segments included (RFC
-    /// 6675 §5.1). `forget_sacks` is true if the peer no longer has the bytes it SACKed (RFC 2018
-    /// §8).
+    /// After a timeout, everything not SACKed is lost (RFC 6675 §5.1). `forget_sacks`: the peer no
+    /// longer has the bytes it SACKed (RFC 2018 §8).
     pub(crate) fn mark_all_lost(&mut self, forget_sacks: bool) {
         if forget_sacks {
             self.examined = self.una;
@@ -118,8 +112,7 @@ impl Scoreboard {
         self.resend_from = self.una;
     }
 
-    /// Marks the first segment as lost, and all segments last sent so long ago that RACK finds them
-    /// overdue (RFC 8985 §6.3).
+    /// The first segment is lost, and all that RACK finds overdue (RFC 8985 §6.3).
     pub(crate) fn mark_overdue_lost(&mut self, now: Instant, rack: &Rack, window_ns: u64) {
         let una = self.una;
         for segment in &mut self.segments {
@@ -153,8 +146,7 @@ impl Scoreboard {
         self.resend_from = self.nxt;
     }
 
-    /// Marks segments above `emss` as lost: they cannot have passed a path that shrank to it, and
-    /// neither can their retransmissions.
+    /// Segments above `emss` cannot pass a path that shrank to it, nor can their retransmissions.
     pub(crate) fn mark_oversized_lost(&mut self, emss: u32) {
         for index in 0..self.segments.len() {
             let segment = &mut self.segments[index];

@@ -1,9 +1,7 @@
 //! Forward RTO-recovery: detects that the retransmission timer was too early (RFC 5682 §2.1, with
-//! SACK §3.1).
-//!
-//! For connections without timestamps, where an acknowledgment does not show which transmission it
-//! answers. The sender transmits new data instead of the next old segment. If bytes are
-//! acknowledged then that were sent only once, they were in flight when the timer expired.
+//! SACK §3.1), for connections without timestamps. The sender transmits new data instead of the
+//! next old segment. If bytes are acknowledged then that were sent only once, they were in flight
+//! when the timer expired.
 
 use super::SendHalf;
 use super::recovery::{Disorder, Recovery};
@@ -27,8 +25,7 @@ pub(crate) enum Frto {
 const NEW_SEGMENTS: u64 = 2;
 
 impl SendHalf {
-    /// Starts the algorithm after a retransmission timeout. `first` is true if it is the first one
-    /// since the last progress.
+    /// `first`: the first retransmission timeout since the last progress.
     pub(super) fn begin_frto(&mut self, first: bool) {
         // Step 1: not inside another recovery, whose retransmissions would be taken for originals.
         let applies = first && self.recovery == Recovery::Open && !self.has_timestamps();
@@ -37,7 +34,6 @@ impl SendHalf {
         self.starved &= !applies;
     }
 
-    /// Returns true if old segments wait for the fate of new ones.
     pub(super) const fn holds_back(&self) -> bool {
         matches!(self.frto, Frto::Second { .. })
     }
@@ -61,16 +57,15 @@ impl SendHalf {
             Frto::First => self.frto = self.after_first(advanced && self.board.una() < until),
             Frto::Second { .. } => {
                 if self.is_original_acknowledged(ack, sacked, until) {
-                    // Step 3b: a segment sent once, before the timeout, is acknowledged. So the
-                    // acknowledgment before was for an original too, not for the retransmission.
+                    // Step 3b: a segment sent once, before the timeout, is acknowledged: the
+                    // acknowledgment before was not for the retransmission, either.
                     if let Some(original) = ack.delivered.original {
                         self.rack.go_back_to(now, original);
                     }
                     return self.undo_recovery();
                 }
                 // Step 3a: a new segment has arrived, and the next old one has not. cwnd is two
-                // segments, one from the timeout and one for the acknowledgment in step 2: "no more
-                // than 3 * MSS".
+                // segments, one from the timeout, one from step 2: "no more than 3 * MSS".
                 if !self.has_sack() {
                     self.board.duplicate_ack(u64::from(self.emss()));
                 }
@@ -80,7 +75,7 @@ impl SendHalf {
     }
 
     /// Ends the algorithm after a duplicate, or the end of all that was in flight (step 2a).
-    /// Otherwise step 2b, unless there is nothing to send or no room for it.
+    /// Otherwise step 2b, if there is something to send and room for it.
     fn after_first(&self, is_partial: bool) -> Frto {
         let emss = u64::from(self.emss());
         let has_new = self.starved && self.window_room() >= emss;
@@ -91,8 +86,7 @@ impl SendHalf {
         }
     }
 
-    /// Returns true if an acknowledgment in step 3 is for something sent before the timeout: it
-    /// reports new bytes, and with SACK, none beyond what was sent then.
+    /// Step 3: the acknowledgment reports new bytes, and with SACK, none beyond what was sent then.
     fn is_original_acknowledged(
         &self,
         ack: &Disorder<'_>,
@@ -107,7 +101,6 @@ impl SendHalf {
         (advanced || sacked > 0) && !beyond
     }
 
-    /// Counts new data that was sent.
     pub(super) const fn note_new_data(&mut self, bytes: u64) {
         if let Frto::Second { new_bytes } = &mut self.frto {
             *new_bytes = new_bytes.saturating_sub(bytes);

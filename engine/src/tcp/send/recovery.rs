@@ -1,8 +1,6 @@
-//! Loss recovery: its start, the effect of acknowledgments, its end, and the undo if nothing was
-//! lost.
-//!
-//! With SACK, RACK finds the losses (RFC 8985); without, duplicate ACKs do (RFC 6582). In both
-//! cases the controller reduces once per recovery, and PRR spreads the reduction (RFC 9937).
+//! Loss recovery. With SACK, RACK finds the losses (RFC 8985); without, duplicate ACKs do (RFC
+//! 6582). In both cases the controller reduces once per recovery, and PRR spreads the reduction
+//! (RFC 9937).
 
 use std::ops::Range;
 
@@ -18,7 +16,6 @@ use crate::tcp::sack::{Acknowledged, Resend};
 use crate::time::Instant;
 use crate::types::StreamOffset;
 
-/// State of loss repair, and the offset that ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recovery {
     /// No loss is known.
@@ -29,23 +26,18 @@ pub(crate) enum Recovery {
     Timeout { until: StreamOffset },
 }
 
-/// State to undo a reduction that proves to have been spurious.
 #[derive(Clone, Debug)]
 pub(crate) struct Undo {
-    /// The controller before the reduction.
     congestion: Congestion,
     /// Time of the recovery's first retransmission.
     resent_at: Option<Instant>,
-    /// Retransmitted ranges that were not yet reported as duplicates; `None` once there were too
-    /// many to track.
+    /// Not yet reported as duplicates; `None` once there were too many to track.
     resent: Option<ArrayVec<Range<StreamOffset>, UNDO_SEGMENTS_MAX>>,
-    /// Nothing was acknowledged since: the next echoed timestamp shows which transmission arrived
-    /// (RFC 3522).
+    /// Nothing was acknowledged since: the next echoed timestamp decides (RFC 3522).
     is_undecided: bool,
 }
 
-/// Place for an [`Undo`]. Most connections never lose anything and allocate none; the others reuse
-/// their allocation.
+/// Most connections never lose anything and allocate none; the others reuse their allocation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UndoPlace {
     kept: Option<Box<Undo>>,
@@ -70,7 +62,6 @@ impl UndoPlace {
     }
 }
 
-/// An acknowledgment that arrives while something is missing, or reports a gap.
 pub(super) struct Disorder<'a> {
     pub(super) header: &'a Header,
     /// Its number; before SND.UNA if later acknowledgments have overtaken it.
@@ -79,7 +70,6 @@ pub(super) struct Disorder<'a> {
     pub(super) una: StreamOffset,
     pub(super) acked: Acknowledged,
     pub(super) delivered: Deliveries,
-    /// It is a duplicate by RFC 5681 §2.
     pub(super) duplicate: bool,
     pub(super) echo: Option<Echo>,
 }
@@ -90,7 +80,6 @@ const DUPLICATE_ACKS: u32 = 3;
 const UNDO_SEGMENTS_MAX: usize = 16;
 
 impl SendHalf {
-    /// Processes an acknowledgment while something is missing, or one that reports a gap.
     pub(super) fn on_disorder(&mut self, now: Instant, mut ack: Disorder<'_>) -> AckOutcome {
         let advanced = ack.acked.bytes > 0;
         let before = self.recovery;
@@ -122,7 +111,7 @@ impl SendHalf {
         } else if advanced {
             let bytes = match before {
                 Recovery::Open => ack.acked.bytes,
-                // RFC 3465 §2.3: after a timeout "a TCP sender MUST use L=1*SMSS", because one
+                // RFC 3465 §2.3: after a timeout "a TCP sender MUST use L=1*SMSS": one
                 // acknowledgment often covers what had arrived long before.
                 Recovery::Timeout { .. } if !outcome.undone => ack.acked.fresh.min(emss),
                 // Bytes SACKed during the recovery have let out data then.
@@ -133,7 +122,6 @@ impl SendHalf {
         outcome
     }
 
-    /// Takes the SACK option: the bytes newly SACKed, and a duplicate that the peer reports.
     fn take_sacks(&mut self, ack: &mut Disorder<'_>) -> (u64, Option<Range<StreamOffset>>) {
         let blocks = &ack.header.options.sack;
         if !self.has_sack() || blocks.is_empty() {
@@ -145,8 +133,8 @@ impl SendHalf {
             (range.start < range.end).then_some(range)
         });
         // RFC 2883 §4: the first block reports a duplicate if it lies below the acknowledgment
-        // number, or inside the second block. Below the number of this segment, not SND.UNA: blocks
-        // of an overtaken acknowledgment were new when it was sent.
+        // number, or inside the second block. Not below SND.UNA: blocks of an overtaken
+        // acknowledgment were new when sent.
         let (first, second) = (ranges.next(), ranges.next());
         let (number, window_max) = (ack.number, self.window_max());
         let dsack = first.clone().filter(|first| {
@@ -159,7 +147,6 @@ impl SendHalf {
         (self.board.sack(all, &mut ack.delivered), dsack)
     }
 
-    /// Updates RACK and the round-trip estimator.
     fn learn_deliveries(&mut self, now: Instant, ack: &Disorder<'_>, sacked: u64) {
         let min_ns = self.rtt.min_ns().unwrap_or(0);
         // RFC 8985 §6.2 step 2: an acknowledgment that arrives sooner than any round trip so far,
@@ -191,15 +178,13 @@ impl SendHalf {
         }
     }
 
-    /// Finds losses and begins a recovery; returns true if one began.
     fn look_for_losses(&mut self, now: Instant, ack: &Disorder<'_>) -> bool {
         if self.has_sack() {
             return self.detect_losses(now);
         }
         if ack.acked.bytes > 0 {
             self.board.duplicates_acknowledged(ack.acked.bytes);
-            // RFC 6582 §3.2 step 3: a partial acknowledgment: "retransmit the first
-            // unacknowledged segment".
+            // RFC 6582 §3.2 step 3, partial: "retransmit the first unacknowledged segment".
             // spec: TCP-6582-1
             if matches!(self.recovery, Recovery::Fast { .. }) {
                 self.board.mark_first_lost();
@@ -211,8 +196,8 @@ impl SendHalf {
         self.begin_recovery(now)
     }
 
-    /// Marks as lost what RACK finds overdue (RFC 8985 §6.2 step 5), and begins a recovery for it.
-    /// Returns true if one began. [`next_loss_at`](Self::next_loss_at) is the time to call it next.
+    /// RFC 8985 §6.2 step 5. Returns true if a recovery began. Call it again at
+    /// [`next_loss_at`](Self::next_loss_at).
     pub(crate) fn detect_losses(&mut self, now: Instant) -> bool {
         if self.board.is_plain() {
             self.next_loss_at = None;
@@ -244,7 +229,6 @@ impl SendHalf {
         begins
     }
 
-    /// Begins a fast recovery that aims at the controller's window.
     pub(super) fn enter_fast(&mut self, flight: u64) {
         let until = self.board.nxt();
         let prr = Prr::new(self.congestion.cwnd(), flight);
@@ -260,8 +244,7 @@ impl SendHalf {
         if matches!(self.recovery, Recovery::Timeout { .. }) {
             return;
         }
-        // Each duplicate ACK means that a segment left the network: room for limited transmit (RFC
-        // 3042) before the third, for new data after it.
+        // Room for limited transmit (RFC 3042) before the third, for new data after it.
         self.board.duplicate_ack(u64::from(self.emss()));
         let una = self.board.una();
         let is_new = self.recover.is_none_or(|recover| una > recover);
@@ -270,8 +253,7 @@ impl SendHalf {
         }
     }
 
-    /// Reacts to an expired retransmission timer (RFC 6298 §5.4 to §5.6); returns true if the peer
-    /// reneged.
+    /// RFC 6298 §5.4 to §5.6; returns true if the peer reneged.
     pub(crate) fn on_timeout(&mut self, now: Instant) -> bool {
         self.note_unanswered();
         // spec: TCP-2018-4
@@ -301,8 +283,6 @@ impl SendHalf {
         reneged
     }
 
-    // ---- undo ----
-
     fn snapshot(&self) -> Undo {
         Undo {
             congestion: self.congestion.clone(),
@@ -312,7 +292,6 @@ impl SendHalf {
         }
     }
 
-    /// Records a retransmission.
     pub(super) fn note_resent(&mut self, now: Instant, segment: &Resend) {
         let range = &segment.data;
         if let Recovery::Fast { prr, .. } = &mut self.recovery {
@@ -321,8 +300,8 @@ impl SendHalf {
         if let Some(undo) = self.undo.current() {
             if undo.resent_at.is_none() {
                 undo.resent_at = Some(now);
-                // A recovery may begin while a retransmission of the one before is in flight. Then
-                // the next acknowledgment answers that retransmission.
+                // The next acknowledgment answers a retransmission of the recovery before, if in
+                // flight.
                 undo.is_undecided = segment.first;
             }
             if undo.resent.as_mut().is_some_and(|resent| resent.try_push(range.clone()).is_err()) {
@@ -331,8 +310,8 @@ impl SendHalf {
         }
     }
 
-    /// Handles a report that the peer received `range` twice (RFC 2883). If this holds for all that
-    /// was retransmitted, nothing was lost (RFC 3708 §2). Returns true if a recovery was undone.
+    /// The peer received `range` twice (RFC 2883). If this holds for all that was retransmitted,
+    /// nothing was lost (RFC 3708 §2). Returns true if a recovery was undone.
     fn on_dsack(&mut self, range: &Range<StreamOffset>) -> bool {
         self.rack.on_dsack(self.board.nxt());
         let Some(resent) = self.undo.current().and_then(|undo| undo.resent.as_mut()) else {
@@ -344,13 +323,11 @@ impl SendHalf {
         resent.len() < before && resent.is_empty() && self.undo_recovery()
     }
 
-    /// Finds out what caused the first acknowledgment that moves SND.UNA after a retransmission.
-    /// Returns true if a recovery was undone.
+    /// The first that moves SND.UNA after a retransmission. Returns true if a recovery was undone.
     fn undo_if_needless(&mut self, now: Instant, ack: &Disorder<'_>) -> bool {
         let Some(undo) = self.undo.current() else { return false };
         let Some(resent_at) = undo.resent_at else {
-            // RFC 3522 §1: only retransmissions are ambiguous, and there was none, neither since
-            // the timer expired nor before. So the acknowledgment was late.
+            // RFC 3522 §1: there was no retransmission: the acknowledgment was late.
             let timed_out = matches!(self.recovery, Recovery::Timeout { .. });
             return timed_out && !ack.acked.ambiguous && self.undo_recovery();
         };

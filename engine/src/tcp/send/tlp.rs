@@ -1,5 +1,4 @@
-//! Tail loss probe: asks for an acknowledgment of the last segment before the retransmission timer
-//! expires (RFC 8985 §7).
+//! Tail loss probe: asks for an acknowledgment of the last segment before the RTO (RFC 8985 §7).
 
 use super::SendHalf;
 use super::recovery::{Disorder, Recovery};
@@ -7,7 +6,6 @@ use crate::tcp::sack::Resend;
 use crate::time::Instant;
 use crate::types::StreamOffset;
 
-/// A probe whose outcome is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LossProbe {
     /// "TLP.end_seq": SND.NXT after it was sent.
@@ -21,7 +19,6 @@ pub(crate) struct LossProbe {
 pub(crate) enum ProbeDue {
     #[default]
     No,
-    /// New data, regardless of cwnd.
     NewData,
     /// A retransmission of the last segment.
     LastSegment,
@@ -33,8 +30,7 @@ const WITHOUT_SAMPLE_NS: u64 = 1_000_000_000;
 const SLACK_MIN_NS: u64 = 25_000;
 
 impl SendHalf {
-    /// Returns true if a probe is useful: SACK is in use, data is in flight, no loss is known, and
-    /// no other probe is unanswered (RFC 8985 §7.2).
+    /// SACK is in use, data in flight, no loss known, no probe unanswered (RFC 8985 §7.2).
     pub(crate) fn may_probe(&self) -> bool {
         self.has_sack()
             && self.loss_probe.is_none()
@@ -43,13 +39,10 @@ impl SendHalf {
             && self.board.is_plain()
     }
 
-    /// Time at which the silence has lasted long enough for a probe.
-    ///
     /// RFC 8985 §7.2 waits two smoothed round trips after the last transmission or acknowledgment.
-    /// This function waits as long as the acknowledgment can take: SRTT and four times its
-    /// variation after the last transmission, as RFC 9002 §6.2.1 does, but at most 1.75 round
-    /// trips, so that a repaired segment is acknowledged within three. After an acknowledgment, the
-    /// silence must last for the variation at least.
+    /// Here: as long as the acknowledgment can take, SRTT and four times its variation after the
+    /// last transmission (RFC 9002 §6.2.1), but at most 1.75 round trips, so that a repaired
+    /// segment is acknowledged within three. After an acknowledgment, at least the variation.
     pub(crate) fn loss_probe_at(&self) -> Instant {
         let Some(srtt_ns) = self.rtt.srtt_ns() else {
             return self.last_sent.plus_nanos(WITHOUT_SAMPLE_NS);
@@ -63,8 +56,8 @@ impl SendHalf {
         after_sending.max(self.progress_at().plus_nanos(slack_ns))
     }
 
-    /// Handles an expired probe timer: new data is sent if there is any (RFC 8985 §7.3), else the
-    /// last segment is retransmitted. Returns true if there is a probe to send.
+    /// New data is sent if there is any (RFC 8985 §7.3), else the last segment is retransmitted.
+    /// Returns true if there is a probe to send.
     // spec: TCP-8985-3
     pub(crate) fn begin_loss_probe(&mut self) -> bool {
         // Nothing is sent beyond a window that shrank: the retransmission timer probes that.
@@ -81,7 +74,6 @@ impl SendHalf {
         self.probe_due == ProbeDue::LastSegment && !self.board.has_unsent_loss()
     }
 
-    /// Takes the retransmission of the last segment that is due as a probe.
     pub(super) fn take_loss_probe(&mut self, now: Instant) -> Option<Resend> {
         self.probe_due = ProbeDue::No;
         // spec: TCP-8985-5
@@ -90,7 +82,6 @@ impl SendHalf {
         Some(resend)
     }
 
-    /// Records that a probe was sent.
     pub(super) fn note_loss_probe(&mut self, is_retransmission: bool) {
         self.probe_due = ProbeDue::No;
         self.loss_probe = Some(LossProbe { end: self.board.nxt(), is_retransmission });
@@ -115,8 +106,8 @@ impl SendHalf {
             // The probe was new data; or the original arrived as well.
             self.loss_probe = None;
         } else if una > probe.end {
-            // The original was lost, and the probe has repaired it: the reduction is still due, "so
-            // that TLP does not mask the loss".
+            // The probe has repaired the loss of the original: the reduction is still due, "so that
+            // TLP does not mask the loss".
             self.loss_probe = None;
             if self.recovery == Recovery::Open {
                 self.congestion.on_loss(now, self.board.flight() + ack.acked.bytes);

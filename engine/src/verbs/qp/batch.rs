@@ -7,10 +7,8 @@ use crate::verbs::receives::reserve;
 use crate::verbs::{SendWr, WcStatus};
 
 /// Requests for the send queue of one queue pair, posted all together or not at all. Each reserves
-/// its place in the queue at [`push`](Self::push); dropping the batch releases the places.
-///
-/// A batch can be reused. It allocates only if it holds more requests than ever before; the depth
-/// of the queue limits their number.
+/// its place at [`push`](Self::push); dropping the batch releases the places. A reused batch
+/// allocates only if it holds more requests than before.
 #[derive(Debug)]
 pub struct SendBatch {
     qp: Qp,
@@ -26,10 +24,8 @@ impl Qp {
 }
 
 impl SendBatch {
-    /// Checks a request, reserves its place in the queue, and adds it.
-    ///
-    /// # Errors
-    /// See [`PostError`]; the batch is unchanged.
+    /// Checks a request, reserves its place in the queue, and adds it. On a [`PostError`] the batch
+    /// is unchanged.
     pub fn push(&mut self, wr: SendWr) -> Result<(), PostError> {
         let shared = &self.qp.shared;
         self.qp.check_send(&wr)?;
@@ -38,8 +34,8 @@ impl SendBatch {
         Ok(())
     }
 
-    /// Posts all requests in order; the batch is empty then. A state change since `push` affects
-    /// them like posted requests: if the queue pair is in error by now, they are flushed.
+    /// Posts all requests in order; the batch is empty then. If the queue pair is in error by now,
+    /// they are flushed.
     pub fn post(&mut self) {
         let shared = &self.qp.shared;
         if self.requests.is_empty() {

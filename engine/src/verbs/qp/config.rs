@@ -12,8 +12,8 @@ pub enum QpState {
     Init = 0,
     /// Connected: work is processed.
     Rts = 1,
-    /// Closing in order: nothing new is sent. Receives may be posted: the peer may continue to
-    /// send.
+    /// Closing in order: nothing new is sent. The peer may continue to send, so receives may be
+    /// posted.
     Closing = 2,
     /// Closed or failed: all work completes as flushed.
     Error = 3,
@@ -45,30 +45,28 @@ pub enum QpRules {
     InfiniBand,
 }
 
-/// Meaning of the completion of an RDMA Write or a Send for the peer's side. In any case the source
-/// memory belongs to the application again.
+/// Meaning of the completion of an RDMA Write or a Send for the peer's side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CompletionLevel {
-    /// Nothing: the layer below has promised to deliver the bytes (RFC 5040 §5.5 rules 9 and 14).
-    /// With the engine's own TCP, the peer's TCP has acknowledged them; a byte stream has accepted
-    /// them.
+    /// Nothing: the layer below has promised to deliver the bytes (RFC 5040 §5.5 rules 9 and 14):
+    /// the peer's TCP has acknowledged them, or a byte stream has accepted them.
     #[default]
     Taken,
-    /// The message and everything posted before it is placed at the peer: a Write in memory, a Send
-    /// in the buffer of a receive, as on a reliable connection of InfiniBand. The application may
-    /// inform the peer by means other than this connection. (A peer that holds messages until there
-    /// are receives, and does not have InfiniBand's rules, may only have held the Send.)
+    /// The message and everything posted before it is placed at the peer, as on a reliable
+    /// connection of InfiniBand: the application may inform the peer by other means. (A peer that
+    /// holds messages until there are receives, and does not have InfiniBand's rules, may only have
+    /// held a Send.)
     ///
     /// The engine sends an RDMA Read of no bytes after Writes and Sends that raise completions. Its
-    /// Response says that they were delivered (RFC 5040 §5.5 rules 12 and 20). One Read confirms
-    /// all that was sent before it, at most one is outstanding, and none is sent if a Read or an
-    /// Atomic of the application says the same. The Read needs a unit of ORD and of the peer's IRD.
-    /// The connection asks for one unit more than the application does, and grants one more. If the
-    /// peer grants none more, confirmations share the units of the application's Reads.
+    /// Response says that they were delivered (RFC 5040 §5.5 rules 12 and 20). At most one is
+    /// outstanding, and none is sent if a Read or an Atomic of the application says the same. It
+    /// needs a unit of ORD and of the peer's IRD: the connection asks for one unit more than the
+    /// application does, and grants one more. If the peer grants none more, confirmations share the
+    /// units of the application's Reads.
     ///
-    /// The meaning is that of [`Taken`](Self::Taken) for requests that raise no completion; for all
-    /// requests, if the peer allows no Reads at all; and for requests that the peer could not
-    /// confirm before it closed its half of the connection in order.
+    /// The meaning is that of [`Taken`](Self::Taken) for requests that raise no completion, if the
+    /// peer allows no Reads, and for requests that the peer could not confirm before it closed its
+    /// half.
     Placed,
 }
 
@@ -87,8 +85,8 @@ pub struct QpConfig {
     pub rules: QpRules,
     /// Meaning of the completions of Writes and Sends.
     pub completion: CompletionLevel,
-    /// Number chosen by the application. No other queue pair of the RNIC may have it, which the
-    /// RNIC does not check. `None` takes the next one in order.
+    /// Number chosen by the application, unique in the RNIC (not checked). `None` takes the next
+    /// one.
     pub number: Option<QpNum>,
     /// Shared receive queue, used instead of a receive queue of this queue pair. By the rules of
     /// iWARP it must be in the same protection domain.
@@ -96,8 +94,7 @@ pub struct QpConfig {
 }
 
 impl QpConfig {
-    /// Returns a configuration in which both queues complete to `cq` and have a depth of
-    /// [`DEPTH`](Self::DEPTH) work requests each.
+    /// Both queues complete to `cq` and have a depth of [`DEPTH`](Self::DEPTH) work requests each.
     #[must_use]
     pub fn new(cq: &Cq) -> Self {
         Self::with_cqs(cq.clone(), cq.clone())
@@ -163,8 +160,7 @@ pub enum PostError {
     /// another queue pair only (RFC 5042 §7.3).
     #[error("memory of another protection domain or queue pair")]
     NotAssociated,
-    /// A Read or an Atomic on a connection with ORD 0: the peer, or this end's own offer, allows
-    /// none (RFC 5040 §6.1).
+    /// A Read or an Atomic although the peer, or this end's own offer, allows none (RFC 5040 §6.1).
     #[error("the connection allows no outstanding Reads and Atomics (its ORD is 0)")]
     OrdZero,
     /// A Send or Write with immediate data on a connection that has not agreed on them

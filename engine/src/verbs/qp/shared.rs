@@ -15,35 +15,28 @@ use crate::verbs::receives::Receives;
 use crate::verbs::{Cq, RecvWr, RnicShared, SendWr, Wc, WcOpcode, WcStatus};
 
 // Layout: a request of the application touches the first two cache lines, a Write of the peer the
-// third. Two queue pairs share no cache line: most applications create all of theirs one after the
-// other.
+// third. Two queue pairs share none: most applications create all of theirs one after the other.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct QpShared {
     pub(crate) sq: Posted<SendWr>,
     pub(super) sq_outstanding: AtomicUsize,
-    /// Set when a port takes over the queue pair.
     pub(crate) button: OnceLock<DoorbellButton>,
     pub(crate) send_cq: Cq,
     pub(crate) number: QpNum,
     pub(crate) pd: PdNum,
     pub(super) state: AtomicU8,
-    /// True if this queue pair must raise no further completion.
     pub(super) silent: AtomicBool,
-    /// The engine has flushed all work that it had.
     pub(super) is_flushed: AtomicBool,
     /// Sends and Writes with immediate data are agreed on; set together with `ord`.
     pub(super) immediates: AtomicBool,
     /// Limit of outstanding Reads and Atomics; set when the connection is established.
     pub(super) ord: AtomicU16,
-    /// Delivered RDMA Writes of the peer.
     writes: AtomicU64,
     /// Delivered segments of Writes, including those of an incomplete Write.
     write_segments: AtomicU64,
-    /// Rights of the peer on this stream; bits of [`Access`].
     pub(super) remote_rights: AtomicU8,
-    /// A connection has the queue pair. A queue pair serves one connection in its life, unless a
-    /// startup is retried.
+    /// A queue pair serves one connection in its life, unless a startup is retried.
     pub(super) claimed: AtomicBool,
     /// No further attempt to connect may follow.
     pub(super) given_up: AtomicBool,
@@ -54,10 +47,8 @@ pub(crate) struct QpShared {
 }
 
 impl QpShared {
-    /// Byte range of the struct that most messages need.
     const HOT: Range<usize> = 0..offset_of!(Self, remote_rights) + 1;
 
-    /// A queue pair without a connection.
     pub(super) fn new(rnic: &RnicShared, pd: PdNum, config: QpConfig) -> Result<Self, QueueError> {
         let QpConfig { send_cq, recv_cq, send_depth, recv_depth, rules, number, .. } = config;
         let QpConfig { srq, completion, .. } = config;
@@ -113,12 +104,11 @@ impl QpShared {
         self.claimed.store(false, Ordering::Release);
     }
 
-    /// Handles a failed startup, or a connection that ended before RDMA began.
     pub(crate) fn attempt_failed(&self, first_send: WcStatus, first_receive: WcStatus) {
         if self.rules == QpRules::InfiniBand && !self.given_up.load(Ordering::Acquire) {
             self.release_claim();
-            // The queue pair may be given up concurrently, while it was still claimed. Either this
-            // side sees that, or the other side sees the free claim.
+            // The queue pair may be given up concurrently: this side sees that, or the other the
+            // free claim.
             fence(Ordering::SeqCst);
             if !self.given_up.load(Ordering::Acquire) || !self.claim() {
                 return;
@@ -138,39 +128,34 @@ impl QpShared {
         if rights.contains(right) { Ok(()) } else { Err(Refusal::AccessRights) }
     }
 
-    /// Prevents further attempts to connect: the next one that fails is the last.
     pub(crate) fn end_attempts(&self) {
         self.given_up.store(true, Ordering::Release);
     }
 
-    /// Notes that the engine has flushed all its work of this queue pair. Work posted from now on
-    /// is flushed by the posting call, so its completions come after those of the engine.
+    /// The engine has flushed all its work. Work posted from now on is flushed by the posting call,
+    /// so its completions come after those of the engine.
     pub(crate) fn flushed(&self) {
         self.is_flushed.store(true, Ordering::SeqCst);
         self.flush_posted_sends(WcStatus::WrFlushErr);
         self.flush_posted_receives(WcStatus::WrFlushErr);
     }
 
-    /// Stores the negotiated terms. Call before the state that allows requests to be posted.
     pub(crate) fn set_terms(&self, ord: u16, immediates: bool) {
         self.ord.store(ord, Ordering::Relaxed);
         self.immediates.store(immediates, Ordering::Relaxed);
     }
 
-    /// Prefetches the fields that requests of the application and Writes of the peer touch.
     #[inline]
     pub(crate) fn prefetch(&self) {
         prefetch_part(self, &Self::HOT);
     }
 
-    /// Prefetches the fields that [`note_write`](Self::note_write) changes.
     #[inline]
     pub(crate) fn prefetch_counts(&self) {
         prefetch(&self.writes);
     }
 
-    /// Counts a delivered segment of the peer's Writes. Only the thread that runs the connection
-    /// calls it.
+    /// Only the thread that runs the connection calls it.
     #[inline]
     pub(crate) fn note_write(&self, last: bool) {
         self.write_segments
@@ -188,12 +173,10 @@ impl QpShared {
         self.writes.load(Ordering::Acquire)
     }
 
-    /// Returns true if the connection has agreed on Sends and Writes with immediate data.
     pub(crate) fn has_immediates(&self) -> bool {
         self.immediates.load(Ordering::Relaxed)
     }
 
-    /// Raises the error completion of a send request and releases its place in the queue.
     pub(crate) fn fail_send(&self, wr: &SendWr, status: WcStatus) {
         let wc = Wc::failed(wr.id, status, wr.op.wc_opcode(), self.number);
         self.send_completed();
@@ -201,26 +184,23 @@ impl QpShared {
         let _lost_is_flagged = self.push_send(wc);
     }
 
-    /// Raises the error completion of a receive request and releases its place in the queue.
     pub(crate) fn fail_receive(&self, wr: &RecvWr, status: WcStatus) {
         let wc = Wc::failed(wr.id, status, WcOpcode::Recv, self.number);
         self.receives.completed();
         let _lost_is_flagged = self.push_receive(wc);
     }
 
-    /// Raises a completion of the send queue. Returns false if it was lost.
     #[must_use]
     pub(crate) fn push_send(&self, wc: Wc) -> bool {
         self.send_cq.push(wc, &self.silent)
     }
 
-    /// Raises a completion of the receive queue. Returns false if it was lost.
     #[must_use]
     pub(crate) fn push_receive(&self, wc: Wc) -> bool {
         self.recv_cq.push(wc, &self.silent)
     }
 
-    /// Fails every send request that the engine has not taken: `first` for the oldest.
+    /// `first` for the oldest.
     pub(crate) fn flush_posted_sends(&self, first: WcStatus) {
         let mut status = first;
         while let Some(wr) = self.sq.pop() {
@@ -229,8 +209,7 @@ impl QpShared {
         }
     }
 
-    /// Fails every receive request that the engine has not taken: `first` for the oldest. Does
-    /// nothing for a shared queue: its requests do not belong to this queue pair.
+    /// `first` for the oldest. A shared queue's requests do not belong to this queue pair.
     pub(crate) fn flush_posted_receives(&self, first: WcStatus) {
         if self.receives.are_shared() {
             return;
@@ -242,14 +221,12 @@ impl QpShared {
         }
     }
 
-    /// Notifies the stream that there is work.
     pub(crate) fn press(&self) {
         if let Some(button) = self.button.get() {
             button.press();
         }
     }
 
-    /// Releases the place of a completed send request in the queue.
     pub(crate) fn send_completed(&self) {
         self.sq_outstanding.fetch_sub(1, Ordering::Release);
     }

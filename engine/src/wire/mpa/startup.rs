@@ -57,10 +57,9 @@ pub struct StartupHeader {
     pub reject: bool,
     /// S: an [`EnhancedHeader`] leads the Private Data. Never set below revision 2.
     pub enhanced: bool,
-    /// The sender supports this engine's extension, Sends and Writes with immediate data. No RFC
-    /// defines the extension. The extension uses the last two of the bits that RFC 5044 §7.1.1 sets
-    /// to zero and receivers do not check, one to ask and one to answer. (siw uses another of these
-    /// bits for an extension of its own.)
+    /// The sender supports this engine's extension, Sends and Writes with immediate data, by the
+    /// last two of the bits that RFC 5044 §7.1.1 sets to zero and receivers do not check: one asks,
+    /// one answers. (siw uses another of these bits for an extension of its own.)
     pub immediates: bool,
     /// Rev: revision of MPA, as on the wire.
     pub revision: u8,
@@ -70,13 +69,8 @@ impl StartupHeader {
     /// Length of the fixed part.
     pub const LEN: usize = 20;
 
-    /// Parses the fixed part of a `kind` frame, and PD_Length after it.
-    ///
-    /// `bytes` may be shorter than the fixed part (the result is then `Ok(None)`: more bytes are
-    /// needed) or longer.
-    ///
-    /// # Errors
-    /// As soon as the bytes exclude a valid frame.
+    /// Parses the fixed part of a `kind` frame, and PD_Length after it. `Ok(None)`: more bytes are
+    /// needed. Fails as soon as the bytes exclude a valid frame.
     pub fn parse(
         kind: StartupKind,
         bytes: &[u8],
@@ -143,15 +137,10 @@ pub struct StartupFrame<'a> {
 }
 
 impl<'a> StartupFrame<'a> {
-    /// Length of the longest legal frame.
     pub(crate) const LEN_MAX: usize = StartupHeader::LEN + PRIVATE_DATA_LEN_MAX;
 
-    /// Parses a frame of either kind at the start of `bytes`. Returns the frame and its length.
-    ///
-    /// `Ok(None)`: the bytes may become a frame, more are needed.
-    ///
-    /// # Errors
-    /// As soon as the bytes exclude a valid frame.
+    /// Parses a frame of either kind at the start of `bytes`. Returns the frame and its length;
+    /// `Ok(None)`: more bytes are needed. Fails as soon as the bytes exclude a valid frame.
     pub fn parse(bytes: &'a [u8]) -> Result<Option<(Self, usize)>, StartupFrameError> {
         match Self::parse_as(StartupKind::Request, bytes) {
             Err(StartupFrameError::Kind(kind)) => Self::parse_as(kind, bytes),
@@ -160,9 +149,6 @@ impl<'a> StartupFrame<'a> {
     }
 
     /// Like [`parse`](Self::parse), for a frame of the given kind only.
-    ///
-    /// # Errors
-    /// As soon as the bytes exclude a valid frame.
     pub(crate) fn parse_as(
         kind: StartupKind,
         bytes: &'a [u8],
@@ -188,10 +174,8 @@ impl<'a> StartupFrame<'a> {
         }
     }
 
-    /// Appends the frame to `out`.
-    ///
-    /// # Panics
-    /// If the Private Data is longer than 512 bytes: a bug of the caller.
+    /// Appends the frame to `out`. Panics if the Private Data is longer than 512 bytes: a bug of
+    /// the caller.
     pub fn emit(&self, out: &mut Vec<u8>) {
         let len = self.private_data.len();
         assert!(len <= PRIVATE_DATA_LEN_MAX, "private data was limited when it was configured");
@@ -214,22 +198,17 @@ bitflags::bitflags! {
     }
 }
 
-/// The word in front of the Private Data of an enhanced frame (RFC 6581 §9).
-///
-/// ```text
-/// A B IRD(14) C D ORD(14)
-/// ```
+/// The word in front of the Private Data of an enhanced frame (RFC 6581 §9): A B IRD(14) C D
+/// ORD(14).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EnhancedHeader {
     /// A: peer-to-peer model, in which the initiator sends an RTR message first.
     pub peer_to_peer: bool,
     /// B, C, D: the RTR messages that the sender of the frame supports.
     pub rtr: RtrKinds,
-    /// Inbound RDMA Reads that the sender accepts at a time: 14 bits, or
-    /// [`NOT_NEGOTIATED`](Self::NOT_NEGOTIATED).
+    /// Inbound RDMA Reads accepted at a time: 14 bits, or [`NOT_NEGOTIATED`](Self::NOT_NEGOTIATED).
     pub ird: u16,
-    /// Outbound RDMA Reads that the sender wants outstanding at a time: 14 bits, or
-    /// [`NOT_NEGOTIATED`](Self::NOT_NEGOTIATED).
+    /// Outbound RDMA Reads wanted at a time: 14 bits, or [`NOT_NEGOTIATED`](Self::NOT_NEGOTIATED).
     pub ord: u16,
 }
 
@@ -272,7 +251,6 @@ impl EnhancedHeader {
     }
 }
 
-/// Compares the bytes received so far with the Key.
 // spec: MPA-7.1.1-1, MPA-7.1.2-10
 fn check_key(kind: StartupKind, bytes: &[u8]) -> Result<(), StartupFrameError> {
     let begins = |kind: StartupKind| kind.key().iter().zip(bytes).all(|(key, byte)| key == byte);
@@ -291,8 +269,8 @@ const REJECT: u8 = 0x20;
 const ENHANCED: u8 = 0x10;
 /// Flag of a Request that asks for Sends and Writes with immediate data.
 const ASKS_IMMEDIATES: u8 = 0x01;
-/// Flag of a Reply that grants them. The granting Reply lacks the bit that asks, because siw copies
-/// the flags of the Request into its Reply, including bits that it does not know.
+/// Flag of a Reply that grants them, without the bit that asks: siw copies the flags of the Request
+/// into its Reply, including bits that it does not know.
 const HAS_IMMEDIATES: u8 = 0x02;
 
 const PEER_TO_PEER: u32 = 1 << 31;

@@ -65,10 +65,8 @@ impl AtomicRequest {
     // RFC 7306 §5.2.1, Figure 4.
     pub const LEN: usize = 52;
 
-    /// Parses the header, which is everything after the DDP header.
-    ///
-    /// # Errors
-    /// If there are fewer or more bytes (RFC 7306 §4.2: no payload).
+    /// Parses the header, which is everything after the DDP header. Fails if there are fewer or
+    /// more bytes (RFC 7306 §4.2: no payload).
     pub fn parse(bytes: &[u8]) -> Result<Self, WrongLength> {
         let wire: AtomicRequestWire = bytemuck::cast(exactly::<{ Self::LEN }>(bytes)?);
         // spec: EXT-5.2.1-5
@@ -116,10 +114,8 @@ impl AtomicResponse {
     // RFC 7306 §5.2.2, Figure 6. The "32 octets" in its §4 include the bytes of MPA and DDP.
     pub const LEN: usize = 12;
 
-    /// Parses the header, which is everything after the DDP header.
-    ///
-    /// # Errors
-    /// If there are fewer or more bytes (RFC 7306 §4.2: no payload).
+    /// Parses the header, which is everything after the DDP header. Fails if there are fewer or
+    /// more bytes (RFC 7306 §4.2: no payload).
     pub fn parse(bytes: &[u8]) -> Result<Self, WrongLength> {
         let wire: AtomicResponseWire = bytemuck::cast(exactly::<{ Self::LEN }>(bytes)?);
         Ok(Self {

@@ -25,10 +25,9 @@ impl ReadRequest {
     /// Length of the header.
     pub const LEN: usize = 28;
 
-    /// Parses the header, which is everything after the DDP header.
-    ///
+    /// Parses what follows the DDP header.
     /// # Errors
-    /// If there are fewer or more bytes (RFC 5040 §4.2: a Read Request has no payload).
+    /// A wrong length (RFC 5040 §4.2: a Read Request has no payload).
     pub fn parse(bytes: &[u8]) -> Result<Self, WrongLength> {
         let wire: ReadRequestWire = bytemuck::cast(exactly::<{ Self::LEN }>(bytes)?);
         Ok(Self {

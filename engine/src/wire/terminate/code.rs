@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-/// Layer, error type and error code (RFC 5040 §4.8, registry RFC 6580 §3).
-///
-/// Displayed as `layer/type/code`, the code in two hexadecimal digits.
+/// Layer, error type and error code (RFC 5040 §4.8, registry RFC 6580 §3), displayed as
+/// `layer/type/code`, the code in two hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TerminateCode {
     /// Layer that found the error, 0 to 15: 0 RDMAP, 1 DDP, 2 MPA.
@@ -56,15 +55,13 @@ impl TerminateCode {
     pub const RDMAP_PROTECTION_UNSPECIFIED: Self = Self::new(0, 1, 0xFF);
     /// 0/2/05: RV is not the negotiated version.
     pub const RDMAP_INVALID_VERSION: Self = Self::new(0, 2, 0x05);
-    /// 0/2/06: The opcode is reserved, or illegal for its queue, or the Response matches no
-    /// request.
+    /// 0/2/06: The opcode is reserved or illegal for its queue, or the Response matches no request.
     pub const RDMAP_UNEXPECTED_OPCODE: Self = Self::new(0, 2, 0x06);
     /// 0/2/07: A failure that is confined to the stream.
     pub const RDMAP_CATASTROPHIC_STREAM: Self = Self::new(0, 2, 0x07);
     /// 0/2/08: A failure of the whole RNIC.
     pub const RDMAP_CATASTROPHIC_GLOBAL: Self = Self::new(0, 2, 0x08);
-    /// 0/2/09: Like [`RDMAP_CANNOT_INVALIDATE`](Self::RDMAP_CANNOT_INVALIDATE), reported as a
-    /// failed operation.
+    /// 0/2/09: This stream may not invalidate the STag: a failed operation.
     pub const RDMAP_OPERATION_CANNOT_INVALIDATE: Self = Self::new(0, 2, 0x09);
     /// 0/2/FF: A failed operation that fits no other code.
     pub const RDMAP_OPERATION_UNSPECIFIED: Self = Self::new(0, 2, 0xFF);
@@ -102,10 +99,8 @@ impl TerminateCode {
     pub const MPA_MARKER: Self = Self::new(2, 0, 0x03);
     /// 2/0/04: An invalid MPA Request or Reply; hardly ever sent.
     pub const MPA_STARTUP_FRAME: Self = Self::new(2, 0, 0x04);
-    /// 2/0/05: A local failure during the setup of an enhanced connection (RFC 6581 §9.3). This
-    /// engine accepts the code from peers and never sends it: the resources of a connection are
-    /// allocated with its queue pair, so every failure between Reply and first FPDU has a code of
-    /// its own.
+    /// 2/0/05: A local failure during the setup of an enhanced connection (RFC 6581 §9.3). Never
+    /// sent: every failure between Reply and first FPDU has a code of its own.
     pub const MPA_LOCAL_CATASTROPHIC: Self = Self::new(2, 0, 0x05);
     /// 2/0/06: The initiator cannot serve as many Reads as the responder wants (RFC 6581 §9.1).
     pub const MPA_INSUFFICIENT_IRD: Self = Self::new(2, 0, 0x06);

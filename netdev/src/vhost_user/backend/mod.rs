@@ -25,50 +25,39 @@ use crate::{Capabilities, Device, OpenError, Refusals, RxFrame, TRACE, TransmitE
 use pair::{Pair, SharedPair};
 use session::Session;
 
-/// One virtqueue pair of a backend.
-///
-/// Transmitted frames are copied once into the frontend's buffers. Of received frames the heads are
-/// copied out, where the frontend cannot change them, and long payload is handed over in place.
+/// One virtqueue pair of a backend. Transmitted frames are copied once into the frontend's buffers.
+/// Heads of received frames are copied, so that the frontend cannot change them.
 // The alignment keeps two devices out of each other's cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct VhostUser {
     shared: Arc<SharedPair>,
-    /// Control socket. The device of the first virtqueue pair serves it for all of them.
+    /// The device of the first virtqueue pair serves it for all of them.
     control: Option<Control>,
     capabilities: Capabilities,
     is_up: bool,
-    /// Time of the next poll of the socket.
     control_due_ns: u64,
-    /// True since [`readiness`](Device::readiness) has asked the frontend for events, until the
-    /// next [`receive`](Device::receive).
+    /// [`readiness`](Device::readiness) has asked the frontend for events.
     armed: Cell<bool>,
     distance: Distance,
-    /// Number of waiting chains when the last frame did not fit. `None` if it did.
+    /// Number of waiting chains when the last frame did not fit.
     starved: Option<u16>,
     /// Most chains that a frame has taken since the link came up.
     chains_per_frame: usize,
     stage: Box<[u8]>,
     runs: Vec<Run>,
-    /// Chains of the frame being written: head, and bytes written to it.
     heads: Vec<(u16, u32)>,
 }
 
 impl VhostUser {
-    /// Opens a backend of one virtqueue pair.
-    ///
-    /// # Errors
-    /// [`OpenError`], which names a remedy.
+    /// Opens a backend of one virtqueue pair. An [`OpenError`] names a remedy.
     pub fn open(config: &VhostUserConfig) -> Result<Self, OpenError> {
         let mut queues = Self::open_queues(config, 1)?;
         Ok(queues.pop().expect("one was asked for"))
     }
 
     /// Opens a backend of several virtqueue pairs, each for a thread of its own. The first device
-    /// serves the control socket: dropping it stops all devices.
-    ///
-    /// # Errors
-    /// [`OpenError`], which names a remedy.
+    /// serves the control socket: dropping it stops all devices. An [`OpenError`] names a remedy.
     pub fn open_queues(config: &VhostUserConfig, queues: usize) -> Result<Vec<Self>, OpenError> {
         config.check(queues)?;
         let failed = |source: io::Error| OpenError::Io {
@@ -116,7 +105,6 @@ impl VhostUser {
         RingCounters { peers_refused, ..self.shared.lock().counters }
     }
 
-    /// Makes closing of all later peers' descriptors wait for ever.
     #[cfg(test)]
     pub(super) fn be_stuck(&mut self) {
         self.control.as_mut().expect("the first device").meeting.be_stuck();
@@ -239,7 +227,7 @@ impl Device for VhostUser {
         self.counters().refusals()
     }
 
-    /// Asks the frontend for an event, since the caller is about to sleep.
+    /// The caller is about to sleep: asks the frontend for an event.
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         let mut pair = self.shared.lock();
         let has_no_kick = pair.has_no_kick();
@@ -277,7 +265,6 @@ fn take_chain(pair: &mut Pair, runs: &mut Vec<Run>) -> Option<Chain> {
     }
 }
 
-/// Returns the next chain to the driver unread. `None` if there is none.
 fn discard_frame(pair: &mut Pair, runs: &mut Vec<Run>) -> Option<()> {
     let Chain { head, .. } = take_chain(pair, runs)?;
     let Pair { table, from_driver, counters, .. } = pair;
@@ -286,9 +273,8 @@ fn discard_frame(pair: &mut Pair, runs: &mut Vec<Run>) -> Option<()> {
     Some(())
 }
 
-/// Hands the driver's next frame to `sink`, and returns its chain to the driver. `None` if there is
-/// no chain. An invalid chain or frame is refused, and its chain returned as well. It counts
-/// towards the burst, since a driver can make any number of them available.
+/// Hands the driver's next frame to `sink`, and returns its chain. An invalid chain or frame is
+/// refused, but counts towards the burst, since a driver can make any number of them available.
 fn take_frame(
     pair: &mut Pair,
     stage: &mut [u8],
@@ -312,7 +298,6 @@ fn take_frame(
     Some(())
 }
 
-/// Copies a frame into buffers of the driver. After an error nothing is sent.
 fn put_frame(
     pair: &mut Pair,
     mut header: [u8; HEADER_LEN],
@@ -347,8 +332,7 @@ fn put_frame(
                 heads.push((head, u32::try_from(now).expect("no more than a frame")));
                 left -= now;
             }
-            // Too many runs, or invalid buffers: return this chain and the earlier chains of the
-            // frame; the frame is lost.
+            // Too many runs, or invalid buffers: return the chains of the frame; the frame is lost.
             Ok(Some(Chain { head, len })) => {
                 counters.chains_refused += 1;
                 if let Err(fault) = len {
@@ -381,11 +365,9 @@ fn note(count: u64, what: &dyn std::fmt::Display) {
     }
 }
 
-/// Control socket of a backend, and its session with a frontend.
 #[derive(Debug)]
 struct Control {
-    /// Socket and session of the frontend. Declared before `meeting`, so that they are dropped
-    /// first.
+    /// Declared before `meeting`, so that they are dropped first.
     peer: Option<(Channel, Session)>,
     meeting: Meeting,
     pairs: Vec<Arc<SharedPair>>,
@@ -411,7 +393,6 @@ impl Control {
         Ok(())
     }
 
-    /// Handles the frontend's messages. Without a session, looks for a frontend.
     fn turn(&mut self) {
         if self.peer.is_none() && self.connect().is_err() {
             let _woken_later = self.watch_meeting();

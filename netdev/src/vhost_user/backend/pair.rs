@@ -1,5 +1,4 @@
-//! Virtqueue pair as a frontend has set it up. Its device uses the queues; the session changes the
-//! set-up, under the pair's lock.
+//! Virtqueue pair as a frontend has set it up.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,11 +15,9 @@ use crate::virtqueue::{DeviceQueue, Layout, MemoryTable, QueueFault};
 
 pub(super) type SharedPair = shared_pair::SharedPair<Pair>;
 
-/// Virtqueue pair and its memory.
 #[derive(Debug, Default)]
 pub(super) struct Pair {
     pub(super) table: Arc<MemoryTable>,
-    /// Negotiated features.
     pub(super) features: u64,
     /// Queue 0 of the pair: the device fills the driver's buffers.
     pub(super) to_driver: Vring,
@@ -30,7 +27,6 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// Returns true if frames flow.
     pub(super) const fn is_up(&self) -> bool {
         self.to_driver.runs() && self.from_driver.runs()
     }
@@ -39,13 +35,11 @@ impl Pair {
         if is_from_driver { &mut self.from_driver } else { &mut self.to_driver }
     }
 
-    /// Returns true if the driver sends no event for one of the queues, so that the device must
-    /// poll.
+    /// The driver sends no event for one of the queues: the device must poll.
     pub(super) const fn has_no_kick(&self) -> bool {
         matches!(self.from_driver.kick, Some(None)) || matches!(self.to_driver.kick, Some(None))
     }
 
-    /// Starts all stopped queues whose set-up is complete.
     pub(super) fn start(&mut self) {
         let Self { table, features, to_driver, from_driver, .. } = self;
         for vring in [to_driver, from_driver] {
@@ -53,7 +47,6 @@ impl Pair {
         }
     }
 
-    /// Stops both queues, and keeps their set-up.
     pub(super) fn stop(&mut self) {
         self.to_driver.stop(&self.table);
         self.from_driver.stop(&self.table);
@@ -71,7 +64,6 @@ impl Pair {
     }
 }
 
-/// One queue.
 #[derive(Debug, Default)]
 pub(super) struct Vring {
     pub(super) size: u16,
@@ -80,12 +72,9 @@ pub(super) struct Vring {
     /// Index of the first available entry to take when the queue starts.
     pub(super) base: u16,
     pub(super) is_enabled: bool,
-    /// Event by which the driver notifies the device: `None` before the frontend has set it,
-    /// `Some(None)` if the driver sends no event.
+    /// `None` before the frontend has set it, `Some(None)` if the driver sends no event.
     pub(super) kick: Option<Option<PeerFd>>,
-    /// Event that notifies the driver.
     pub(super) call: Option<PeerFd>,
-    /// Queue while it runs. `None` while it is stopped.
     pub(super) queue: Option<DeviceQueue>,
 }
 
@@ -114,7 +103,7 @@ impl Vring {
         }
     }
 
-    /// Stops the queue. Publishes the returned chains first, since `base` will be behind them.
+    /// Publishes the returned chains first, since `base` will be behind them.
     pub(super) fn stop(&mut self, table: &MemoryTable) {
         if let Some(mut queue) = self.queue.take() {
             if queue.publish(table) {

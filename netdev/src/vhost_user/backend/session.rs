@@ -1,16 +1,14 @@
-//! Session of a backend: maps the frontend's memory and sets up its queues on request.
+//! Session of a backend: maps the frontend's memory and sets up its queues on request, by the rules
+//! of QEMU's `docs/interop/vhost-user.rst`. A failed request is reported if the frontend asked for
+//! a reply (`REPLY_ACK`), and ends the session otherwise.
 //!
-//! The rules are those of QEMU's `docs/interop/vhost-user.rst`. A failed request is reported if the
-//! frontend asked for a reply (`REPLY_ACK`), and ends the session otherwise.
-//!
-//! The session runs in the thread of the first device, while other threads use the queues. Each
-//! change of memory or set-up is made in these steps, under the lock of the virtqueue pair:
+//! The session runs in the thread of the first device. Each change of memory or set-up is made
+//! under the lock of the virtqueue pair:
 //!
 //! 1. The session stops the queue: it publishes the returned chains, and keeps the index of the
 //!    next chain. A device that finds the queue stopped reports that the link is down.
 //! 2. The session changes the set-up.
-//! 3. The session starts each stopped queue whose set-up is complete. The queue continues at the
-//!    kept index.
+//! 3. The session starts each stopped queue whose set-up is complete, at the kept index.
 //!
 //! A device never holds a reference to shared memory without the lock, so no thread accesses the
 //! old memory after step 1.
@@ -46,28 +44,21 @@ use crate::vhost_user::offload::{
 };
 use crate::virtqueue::{MemoryTable, Region, TableError};
 
-/// Session with a frontend.
 #[derive(Debug)]
 pub(super) struct Session {
     pairs: Vec<Arc<SharedPair>>,
-    /// Features offered to the frontend.
     offers: u64,
-    /// True if only sealed memory is mapped.
     sealed: bool,
-    /// Limit of mapped memory, in bytes.
     memory_max: u64,
-    /// Negotiated protocol features.
     protocol: u64,
     /// Regions of the current memory table. A change builds a new table from the same mappings.
     regions: Vec<(MemoryRegion, Region)>,
 }
 
-/// Reply to the frontend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
     Nothing,
     Word(u64),
-    /// State of a queue.
     State(u8, u16),
 }
 
@@ -132,11 +123,7 @@ impl Session {
         PROTOCOL_MQ | PROTOCOL_REPLY_ACK | PROTOCOL_CONFIGURE_MEM_SLOTS
     }
 
-    /// Executes a request. Returns the reply, which reports a failed request if the frontend asked
-    /// for that.
-    ///
-    /// # Errors
-    /// [`Refusal`], which ends the session.
+    /// Executes a request. A [`Refusal`] ends the session, unless the frontend asked for a reply.
     pub(super) fn handle(&mut self, message: Message) -> Result<Reply, Refusal> {
         let Message { header, body, descriptors } = message;
         let request = Request::parse(header, &body, descriptors.len())?;
@@ -208,7 +195,6 @@ impl Session {
         Ok(Reply::Nothing)
     }
 
-    /// Executes a request for one queue.
     fn set_up_queue(
         &self,
         index: u8,
@@ -276,7 +262,6 @@ impl Session {
         Ok(())
     }
 
-    /// Maps a region and adds it to `regions`, if it meets this session's conditions.
     fn add(
         &self,
         regions: &mut Vec<(MemoryRegion, Region)>,
@@ -310,8 +295,8 @@ impl Session {
         if region.len > left {
             return Err(Refusal::TooMuch(self.memory_max));
         }
-        // Check this first: calls on a file of a FUSE file system would wait for the frontend,
-        // which may serve it.
+        // First: calls on a file of a FUSE file system would wait for the frontend, which may serve
+        // it.
         if !is_memory(file) {
             return Err(Refusal::NoMemory);
         }
@@ -333,8 +318,8 @@ impl Session {
         Ok(region)
     }
 
-    /// Replaces the regions, and restarts the queues with them. After an error the earlier regions
-    /// remain in use, because a frontend that gets the error continues with them.
+    /// Replaces the regions, and restarts the queues. After an error the earlier ones remain in
+    /// use, because a frontend that gets the error continues with them.
     fn use_regions(&mut self, regions: Vec<(MemoryRegion, Region)>) -> Result<(), Refusal> {
         let mut table = MemoryTable::default();
         for (_, region) in &regions {
@@ -353,7 +338,6 @@ impl Session {
 }
 
 impl Drop for Session {
-    /// Stops all queues and drops the set-up of the frontend, and the mappings of its memory.
     fn drop(&mut self) {
         for shared in &self.pairs {
             let mut pair = shared.lock();
@@ -370,9 +354,8 @@ impl Drop for Session {
     }
 }
 
-/// Checks an event of the frontend, and makes it non-blocking. A write to another file than an
-/// eventfd could block. Limit: a frontend that makes the eventfd blocking again, and fills it, can
-/// block this process.
+/// Checks an event of the frontend (another file could block), and makes it non-blocking. Limit: a
+/// frontend that makes the eventfd blocking again, and fills it, can block this process.
 fn event_of(file: Option<PeerFd>) -> Result<Option<PeerFd>, Refusal> {
     if let Some(file) = &file {
         if !is_event(file.as_fd()) {

@@ -1,6 +1,5 @@
-//! Regions of published memory, announced to the backend by `ADD_MEM_REG` and `REM_MEM_REG`.
-//!
-//! The files of these regions cannot be mapped writable. A backend that maps all memory writable
+//! Regions of published memory, announced to the backend by `ADD_MEM_REG` and `REM_MEM_REG`. The
+//! files of these regions cannot be mapped writable. A backend that maps all memory writable
 //! refuses them, and the frontend copies their bytes instead.
 
 use std::os::fd::AsFd;

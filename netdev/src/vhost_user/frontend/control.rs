@@ -14,23 +14,18 @@ use crate::published::{Attached, Publisher};
 use crate::vhost_user::VhostUserConfig;
 use crate::{OpenError, TRACE};
 
-/// Control socket of a frontend, and its session with a backend.
 #[derive(Debug)]
 pub(super) struct Control {
-    /// Session with the backend. Declared before `meeting`, so that it is dropped first.
+    /// Declared before `meeting`, so that it is dropped first.
     session: Option<Session>,
     meeting: Meeting,
     pairs: Vec<Arc<SharedPair>>,
     config: VhostUserConfig,
-    /// Publisher whose memory the backend may read.
     sharing: Option<(Publisher, Attached)>,
 }
 
 impl Control {
     /// Creates the control socket, without a backend.
-    ///
-    /// # Errors
-    /// [`OpenError`] if the socket cannot be created.
     pub(super) fn open(
         config: &VhostUserConfig,
         pairs: &[Arc<SharedPair>],
@@ -69,7 +64,7 @@ impl Control {
         Ok(())
     }
 
-    /// Connects, and waits until the session's set-up is complete, at most 5 s.
+    /// Waits until the session's set-up is complete, at most 5 s.
     pub(super) fn agree_now(&mut self) -> Result<(), SessionError> {
         self.connect()?;
         let Some(session) = &mut self.session else { return Err(SessionError::UnexpectedAnswer) };
@@ -84,7 +79,6 @@ impl Control {
         Err(io::Error::from(io::ErrorKind::TimedOut).into())
     }
 
-    /// Returns the number of refused backends.
     pub(super) const fn peers_refused(&self) -> u64 {
         self.meeting.refused()
     }
@@ -95,7 +89,6 @@ impl Control {
         self.session.as_ref().is_some_and(Session::is_outdated)
     }
 
-    /// Handles the backend's messages. Without a session, looks for a backend.
     pub(super) fn turn(&mut self) {
         let outcome = match &mut self.session {
             Some(session) => session.turn(),
@@ -119,7 +112,6 @@ impl Control {
     }
 }
 
-/// Polls for the end of the set-up when a frontend is opened, and the longest time of each: 5 s in
-/// total.
+/// Polls for the end of the set-up, and the longest time of each: 5 s in total.
 const AGREE_TURNS: usize = 500;
 const AGREE_TURN: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };

@@ -29,41 +29,31 @@ use arena::QUEUE_SIZE;
 use control::Control;
 use pair::{Pair, Queues, SharedPair};
 
-/// One virtqueue pair of a frontend.
-///
-/// The memory is a file of this device alone, sealed, and created anew for each backend: a backend
-/// can read and write the queues and their buffers, and nothing else of this process. Transmitted
-/// frames are copied into it once. Of received frames the heads are copied out, where the backend
-/// cannot change them, and long payload is handed over in place.
-///
-/// A frontend that [shares](Self::open_sharing) published memory lets its backend read, never
-/// write, that memory. Payload in published memory is not copied on transmission.
+/// One virtqueue pair of a frontend. Its memory is a sealed file, created anew for each backend,
+/// which can read and write the queues and their buffers, and nothing else of this process.
+/// Transmitted frames are copied into it once, but not payload in [shared](Self::open_sharing)
+/// published memory. Heads of received frames are copied out, so that the backend cannot change
+/// them; long payload is handed over in place.
 // The alignment keeps two devices out of each other's cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct VirtioUser {
     shared: Arc<SharedPair>,
-    /// Control socket. The device of the first virtqueue pair serves it for all of them.
+    /// The device of the first virtqueue pair serves it for all of them.
     control: Option<Control>,
     capabilities: Capabilities,
     is_up: bool,
-    /// Time of the next poll of the socket.
     control_due_ns: u64,
-    /// True since [`readiness`](Device::readiness) has asked the backend for events, until the next
-    /// [`receive`](Device::receive).
+    /// [`readiness`](Device::readiness) has asked the backend for events.
     armed: Cell<bool>,
     distance: Distance,
     stage: Box<[u8]>,
-    /// Buffers of the frame being received, and the written part of each.
     buffers: Vec<u16>,
     runs: Vec<Run>,
 }
 
 impl VirtioUser {
     /// Opens a frontend of one virtqueue pair; see [`open_queues`](Self::open_queues).
-    ///
-    /// # Errors
-    /// [`OpenError`], which names a remedy.
     pub fn open(config: &VhostUserConfig) -> Result<Self, OpenError> {
         let mut queues = Self::open_queues(config, 1)?;
         Ok(queues.pop().expect("one was asked for"))
@@ -71,23 +61,16 @@ impl VirtioUser {
 
     /// Opens a frontend of several virtqueue pairs, each for a thread of its own. The first device
     /// serves the control socket: dropping it stops all devices. A frontend that connects requires
-    /// a listening backend; if the backend closes, the first device reconnects.
-    ///
-    /// # Errors
-    /// [`OpenError`], which names a remedy.
+    /// a listening backend, and reconnects if it closes. An [`OpenError`] names a remedy.
     pub fn open_queues(config: &VhostUserConfig, queues: usize) -> Result<Vec<Self>, OpenError> {
         Self::open_with(config, queues, None)
     }
 
     /// Opens a frontend as [`open_queues`](Self::open_queues) does, and lets the backend read all
     /// memory of `publisher`, whatever its steering tags permit. Payload runs of at least 256 bytes
-    /// in published memory are sent by reference.
-    ///
-    /// The backend must accept memory regions while it runs, and must map them read-only, as
-    /// [`VhostUser`](crate::vhost_user::VhostUser) does. Regions that it does not map are copied.
-    ///
-    /// # Errors
-    /// [`OpenError`], which names a remedy.
+    /// in it are sent by reference. The backend must accept memory regions while it runs, and map
+    /// them read-only, as [`VhostUser`](crate::vhost_user::VhostUser) does. Regions that it does
+    /// not map are copied.
     pub fn open_sharing(
         config: &VhostUserConfig,
         queues: usize,
@@ -144,7 +127,6 @@ impl VirtioUser {
         RingCounters { peers_refused, ..self.shared.lock().counters }
     }
 
-    /// Updates link state and capabilities from the virtqueue pair.
     fn learn(&mut self) {
         let pair = self.shared.lock();
         self.is_up = pair.is_up();
@@ -154,13 +136,11 @@ impl VirtioUser {
         }
     }
 
-    /// Makes closing of all later peers' descriptors wait for ever.
     #[cfg(test)]
     pub(super) fn be_stuck(&mut self) {
         self.control.as_mut().expect("the first device").be_stuck();
     }
 
-    /// Polls the socket if that is due or the socket is readable.
     fn look_at_control(&mut self, now_ns: u64) {
         let mut is_due = now_ns >= self.control_due_ns;
         if self.armed.replace(false) {
@@ -281,7 +261,7 @@ impl Device for VirtioUser {
         self.counters().refusals()
     }
 
-    /// Asks the backend for an event, since the caller is about to sleep.
+    /// The caller is about to sleep: asks the backend for an event.
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         let pair = self.shared.lock();
         self.armed.set(true);

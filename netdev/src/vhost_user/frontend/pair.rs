@@ -21,7 +21,6 @@ use crate::{TRACE, TxFrame};
 pub(super) type SharedPair = shared_pair::SharedPair<Pair>;
 
 impl SharedPair {
-    /// Drops the queues, and removes their events from the device's watch.
     pub(super) fn stop(&self, pair: &mut Pair) {
         if let Some(queues) = pair.queues.take() {
             for queue in [&queues.to_driver, &queues.from_driver] {
@@ -31,7 +30,6 @@ impl SharedPair {
     }
 }
 
-/// Virtqueue pair; it has queues while a backend is connected.
 #[derive(Debug, Default)]
 pub(super) struct Pair {
     pub(super) queues: Option<Queues>,
@@ -52,28 +50,24 @@ impl Pair {
         self.queues.is_some() && !self.is_broken
     }
 
-    /// Returns the published memory that this pair sends by reference.
     pub(super) fn sharing(&mut self) -> Option<&mut Sharing> {
         self.queues.as_mut()?.sharing.as_mut()
     }
 }
 
-/// Both queues of a virtqueue pair.
 #[derive(Debug)]
 pub(super) struct Queues {
     pub(super) table: Arc<MemoryTable>,
     pub(super) features: u64,
     pub(super) to_driver: Vring,
     pub(super) from_driver: Vring,
-    /// Free transmit buffers, reused in the order of their return. The buffer returned last is
-    /// still in the cache of the backend's core, and a write would have to fetch each line from
-    /// there, at half the speed of the cache that both cores share.
+    /// Free transmit buffers, reused in the order of their return: that returned last is still in
+    /// the cache of the backend's core, and a write would have to fetch each line from there, at
+    /// half the speed of a shared cache.
     pub(super) free: VecDeque<u16>,
-    /// Published memory sent by reference, if memory is shared.
     pub(super) sharing: Option<Sharing>,
 }
 
-/// One queue, and the events of both ends.
 #[derive(Debug)]
 pub(super) struct Vring {
     pub(super) queue: DriverQueue,
@@ -94,13 +88,11 @@ impl Vring {
         Ok(Self { queue, kick: event()?, call: event()?, index, slots })
     }
 
-    /// Returns the memory of a buffer.
     #[inline]
     pub(super) fn slot(&self, number: u16) -> Run {
         self.slots[usize::from(number)]
     }
 
-    /// Offers the first `len` bytes of a buffer to the backend.
     #[inline]
     pub(super) fn offer(
         &mut self,
@@ -113,12 +105,10 @@ impl Vring {
         self.queue.offer(table, number, self.address(number), len, direction);
     }
 
-    /// Returns the guest address of a buffer.
     const fn address(&self, number: u16) -> u64 {
         slot(self.index, number)
     }
 
-    /// Offers a frame that was written into a buffer to the backend.
     #[inline]
     fn offer_written(&mut self, table: &MemoryTable, number: u16, frame: Written) {
         let address = self.address(number);
@@ -130,8 +120,7 @@ impl Vring {
         self.queue.offer(table, number, address, len, Direction::ToDevice);
     }
 
-    /// Makes the offered buffers visible to the backend, and notifies the backend if it asked for
-    /// that. Returns true if the backend was notified.
+    /// Returns true if the backend was notified, as it had asked.
     #[inline]
     pub(super) fn publish(&mut self, table: &MemoryTable) -> bool {
         let wants = self.queue.publish(table);
@@ -143,7 +132,6 @@ impl Vring {
 }
 
 impl Queues {
-    /// Creates the queues of pair `index`, with all receive buffers offered.
     pub(super) fn new(
         arena: &Arena,
         watch: &Watch,
@@ -165,7 +153,6 @@ impl Queues {
         Ok(Self { table, features, to_driver, from_driver, free, sharing })
     }
 
-    /// Takes back the transmit buffers that the backend has returned.
     #[inline]
     pub(super) fn reap(&mut self) -> Result<(), QueueFault> {
         let queue = &mut self.from_driver.queue;
@@ -179,9 +166,8 @@ impl Queues {
         Ok(())
     }
 
-    /// Puts a frame into a free buffer, with long runs of published memory by reference. Returns
-    /// the number of bytes by reference. Returns `None`, and does nothing, if the frame must be
-    /// copied whole.
+    /// Puts a frame into a free buffer, with long runs of published memory by reference, and
+    /// returns their bytes. `None`: nothing was done, the frame must be copied whole.
     #[inline]
     pub(super) fn put_referring(
         &mut self,
@@ -199,8 +185,8 @@ impl Queues {
         from_driver.offer_written(table, number, written);
         if written.referred > 0 {
             sharing.give(number);
-            // The next frame probably has the same layout. Prefetch the lines of its buffer, which
-            // are in the cache of the backend's core.
+            // The next frame probably has the same layout: prefetches the lines of its buffer from
+            // the cache of the backend's core.
             if let Some(next) = free.front() {
                 for part in referring::parts(written) {
                     table.prefetch_to_write(from_driver.slot(*next).part(part.start, part.len()));
@@ -211,8 +197,8 @@ impl Queues {
     }
 
     /// Takes the buffers of the next frame into `buffers`, and the written part of each into
-    /// `runs`. Returns the frame's length with the header, `Some(None)` for an invalid frame, and
-    /// `None` if there is no frame. The caller must [offer the buffers again](Self::offer_again).
+    /// `runs`. Returns the frame's length with the header, or `Some(None)` for an invalid frame.
+    /// The caller must [offer the buffers again](Self::offer_again).
     pub(super) fn take_buffers(
         &mut self,
         buffers: &mut Vec<u16>,
@@ -253,7 +239,6 @@ impl Queues {
         Ok(Some(Some(len).filter(|len| is_good && *len <= FRAME_LEN_MAX)))
     }
 
-    /// Offers receive buffers to the backend again.
     pub(super) fn offer_again(&mut self, buffers: &[u16]) {
         let Self { table, to_driver, .. } = self;
         for number in buffers {

@@ -23,10 +23,7 @@ pub(super) const fn parts(written: Written) -> [Range<usize>; 2] {
 }
 
 /// Writes `header` and a frame into `buffer`, whose guest address is `address`: a table of all
-/// runs, and at [`WRITTEN_AT`] the copied bytes.
-///
-/// # Panics
-/// If the frame exceeds the longest frame.
+/// runs, and at [`WRITTEN_AT`] the copied bytes. Panics if the frame exceeds the longest frame.
 #[inline]
 pub(super) fn write(
     header: &[u8],

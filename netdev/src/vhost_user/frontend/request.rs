@@ -6,10 +6,8 @@ use crate::peer::channel::{Channel, ChannelError};
 use crate::peer::header::Header;
 use crate::vhost_user::message::Request;
 
-/// Sends a request, with its descriptors.
-///
-/// # Errors
-/// [`ChannelError`]; nothing is sent if the socket [is full](ChannelError::is_full).
+/// Sends a request, with its descriptors. Errors: [`ChannelError`]; nothing is sent if the socket
+/// [is full](ChannelError::is_full).
 pub(super) fn send(
     channel: &Channel,
     request: &Request,

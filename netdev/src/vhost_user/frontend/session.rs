@@ -1,27 +1,26 @@
-//! Session of a frontend with a backend: negotiates features, hands over memory and queues.
-//!
-//! The thread of the first device runs the session ([`turn`](Session::turn)) and never blocks: the
-//! session sends a request, and continues when the backend's answer arrives ([`Awaits`]).
+//! Session of a frontend with a backend: negotiates features, hands over memory and queues. The
+//! thread of the first device runs it ([`turn`](Session::turn)) and never blocks: the session sends
+//! a request, and continues when the backend's answer arrives ([`Awaits`]).
 //!
 //! 1. `GET_FEATURES`. The backend must support Virtio 1.0.
 //! 2. `GET_PROTOCOL_FEATURES` and `SET_PROTOCOL_FEATURES`, if the backend has protocol features.
 //! 3. `GET_QUEUE_NUM`, if the backend has the protocol feature `MQ`.
 //! 4. `GET_MAX_MEM_SLOTS`, if the frontend shares published memory.
 //! 5. `SET_OWNER`, `SET_FEATURES` and `SET_MEM_TABLE`, then for each virtqueue its size, base,
-//!    events and addresses. Nothing of this waits for an answer. Each virtqueue pair gets its
-//!    queues under its lock, and its device can send frames from then on.
+//!    events and addresses, without waiting. Each pair gets its queues under its lock, and its
+//!    device can send frames from then on.
 //! 6. The session runs when the backend has acknowledged the memory, or at once without
 //!    `REPLY_ACK`. From then on the only answers are those to `ADD_MEM_REG` ([`Announced`]).
 //!
 //! Racy cases:
 //!
-//! - *A device sends frames before the backend has set up its queue.* The frames wait in the queue.
+//! - *A device sends frames before the backend has set up its queue.* They wait in the queue.
 //! - *The first `ADD_MEM_REG` is sent before the memory is acknowledged.* The backend answers in
 //!   order, so the first answer is that to `SET_MEM_TABLE`.
 //! - *The backend breaks a queue.* The queue's device, in its own thread, marks its pair as broken.
 //!   The next `turn` ends the session.
-//! - *The session ends while other devices send.* Its drop takes the queues from each virtqueue
-//!   pair under the pair's lock. Those devices then report that the link is down.
+//! - *The session ends while other devices send.* Its drop takes the queues from each pair under
+//!   its lock. Those devices then report that the link is down.
 //!
 //! No loom model: the threads of this process share only what a pair's lock protects, and the other
 //! process is not trusted to follow any order. `tests` plays backends, hostile ones too.
@@ -47,33 +46,25 @@ use crate::vhost_user::offload::{
     self, EVENT_INDEX, INDIRECT, MQ, MRG_RXBUF, OFFLOADS, PROTOCOL_FEATURES, VERSION_1,
 };
 
-/// Session with a backend.
 #[derive(Debug)]
 pub(super) struct Session {
     channel: Channel,
     pairs: Vec<Arc<SharedPair>>,
-    /// Features that this end can use.
     wants: u64,
-    /// Negotiated features.
     features: u64,
-    /// Negotiated protocol features.
     protocol: u64,
-    /// Publisher whose memory the backend reads in place.
     publisher: Option<Publisher>,
     /// Regions announced to the backend. `None` until step 4, and if memory is not shared.
     announced: Option<Announced>,
     awaits: Awaits,
 }
 
-/// Answer that the backend must send next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaits {
     Features,
     ProtocolFeatures,
     QueueCount,
-    /// Number of memory regions that the backend accepts.
     SlotCount,
-    /// Acknowledgement of the memory table.
     Memory,
     /// Answers to `ADD_MEM_REG` only: the set-up is complete.
     Nothing,
@@ -101,7 +92,6 @@ pub(super) enum SessionError {
 }
 
 impl SessionError {
-    /// Returns the system's error that ended the session.
     pub(super) const fn io(&self) -> Option<&io::Error> {
         match self {
             Self::Io(error) | Self::Channel(ChannelError::Io(error)) => Some(error),
@@ -121,7 +111,6 @@ impl SessionError {
 }
 
 impl Session {
-    /// Sends the request for features.
     pub(super) fn begin(
         channel: Channel,
         pairs: &[Arc<SharedPair>],
@@ -152,12 +141,10 @@ impl Session {
         Ok(session)
     }
 
-    /// Returns true if the set-up is complete.
     pub(super) fn is_running(&self) -> bool {
         self.awaits == Awaits::Nothing
     }
 
-    /// Handles the backend's messages, and announces and withdraws regions.
     pub(super) fn turn(&mut self) -> Result<(), SessionError> {
         if self.pairs.iter().any(|pair| pair.lock().is_broken) {
             return Err(SessionError::Broken);
@@ -169,7 +156,6 @@ impl Session {
         Ok(announced.turn(&mut Backend { channel, pairs })?)
     }
 
-    /// Returns true if memory was published or withdrawn since the last turn.
     #[inline]
     pub(super) fn is_outdated(&self) -> bool {
         self.announced.as_ref().is_some_and(Announced::is_outdated)
@@ -237,7 +223,7 @@ impl Session {
     }
 
     /// Asks for the number of memory regions that the backend accepts, if published memory is
-    /// shared. Otherwise continues with [`agree`](Self::agree).
+    /// shared.
     fn count_slots(&mut self) -> Result<(), SessionError> {
         if self.publisher.is_none() {
             return self.agree();
@@ -250,7 +236,6 @@ impl Session {
         self.ask(&Request::GetMemorySlotsMax)
     }
 
-    /// Hands over memory and queues.
     fn agree(&mut self) -> Result<(), SessionError> {
         if self.pairs.len() > 1 && (self.features & MQ == 0 || self.protocol & PROTOCOL_MQ == 0) {
             return Err(SessionError::Queues(1));
@@ -334,7 +319,6 @@ impl Drop for Session {
 }
 
 impl Awaits {
-    /// Returns the ID of the request whose answer is due.
     fn request(self) -> u32 {
         let request = match self {
             Self::Features => Request::GetFeatures,

@@ -7,15 +7,13 @@ use crate::port::drops::FrameDrop;
 use crate::port::interface::framing::{IPV6_LEN, PROTOCOL_TCP};
 use crate::port::interface::reassembly::{DatagramKey, Part};
 
-/// Contents of an IPv6 datagram behind its extension headers.
 pub(super) enum Upper<'f> {
     Tcp(&'f [u8]),
     Fragment(Part<'f>),
     Other,
 }
 
-/// Walks the extension headers (RFC 8200 §4) that may precede TCP, up to a limit, which RFC 8504
-/// §5.3 allows.
+/// Up to a limit, which RFC 8504 §5.3 allows (RFC 8200 §4).
 pub(super) fn upper_layer(
     datagram: &[u8],
     source: Ipv6Addr,

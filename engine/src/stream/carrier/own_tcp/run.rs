@@ -1,5 +1,4 @@
-//! Data sent at once: a run of segments of equal length, or bytes without regard to FPDU
-//! boundaries.
+//! Data sent at once: a run of equal segments, or bytes without regard to FPDU boundaries.
 
 use crate::limits::{FRAGMENTS_MAX, FRAME_PAYLOAD_MAX, RUN_LEN_MAX};
 use crate::stream::carrier::own_tcp::{OwnTcp, TxLimits};
@@ -9,10 +8,8 @@ use crate::types::StreamOffset;
 impl OwnTcp {
     /// Adds segments of exactly `segment_len` bytes to the run that starts at `start`; the last may
     /// be shorter. Returns the bytes of the whole run: at most `budget`, unless the first segment
-    /// alone exceeds it.
-    ///
-    /// A device that cuts super-frames gets the run as one. For any other device the port cuts the
-    /// run. Even then, TCP and the message are examined only once for the whole run.
+    /// alone exceeds it. If the device does not cut super-frames, the port cuts the run: TCP and
+    /// the message are examined only once.
     pub(super) fn extend_run(
         &mut self,
         start: StreamOffset,
@@ -30,8 +27,7 @@ impl OwnTcp {
         if segment_len * 2 > len_max {
             return segment_len;
         }
-        // From here on, a segment joins the run only with whole FPDUs: the device cuts at
-        // `segment_len`, so no segment may be longer.
+        // A segment joins the run only with whole FPDUs: the device cuts at `segment_len`.
         if room.cut == Cut::Always {
             room.cut = Cut::IfWorthwhile;
         }
@@ -45,20 +41,18 @@ impl OwnTcp {
             if added != segment_len {
                 break;
             }
-            // Stops if the fragments that are left do not suffice for one more segment like the
-            // last.
+            // The fragments that are left do not suffice for one more segment like the last.
             if room.fragments < before - room.fragments {
                 break;
             }
-            // The first segment may have held the end of a message. The next message continues in
-            // further segments.
+            // The first segment may have held the end of a message; the next one continues.
             total = self.extend_alike(start, segment_len, len_max, room);
         }
         total
     }
 
-    /// Adds segments that the port sends in a frame each. The run ends with the segment after which
-    /// a new message must begin: that segment carries PSH.
+    /// The port sends these segments in a frame each. The run ends with the segment after which a
+    /// new message must begin: that segment carries PSH.
     fn extend_frames(
         &mut self,
         start: StreamOffset,
@@ -68,8 +62,7 @@ impl OwnTcp {
         room: &mut Room,
     ) -> usize {
         let mut total = segment_len;
-        // The limit of the device holds for one frame; all frames of the run share the fragment
-        // list.
+        // The device's limit holds for one frame; all frames of the run share the list.
         let mut fragments = FRAGMENTS_MAX - (limits.fragments_max - room.fragments);
         while total + segment_len <= len_max && self.stream.is_amid_message() {
             // Each segment holds one FPDU like the last, whose fragments fitted.
@@ -77,7 +70,7 @@ impl OwnTcp {
             total = self.extend_alike(start, segment_len, len_max, room);
             fragments = room.fragments;
             // `frame_segment` frames the first FPDU of a segment whatever number of fragments it
-            // needs. So half of the list must be free. Also, a run must not make a segment shorter.
+            // needs: half of the list must be free. Also, a run must not make a segment shorter.
             let has_room = total + segment_len <= len_max && fragments >= FRAGMENTS_MAX / 2;
             if !has_room || segment_len < self.tcp.emss() {
                 break;
@@ -95,8 +88,7 @@ impl OwnTcp {
         total
     }
 
-    /// Adds segments like the last, if it holds a single FPDU that fills it: as many as the message
-    /// and `len_max` allow. Returns the bytes of the whole run.
+    /// Segments of one FPDU like the last, up to `len_max`. Returns the bytes of the run.
     fn extend_alike(
         &mut self,
         start: StreamOffset,
@@ -113,8 +105,6 @@ impl OwnTcp {
         self.stream.framed_end().index_from(start)
     }
 
-    /// Frames until `len_max` bytes are ready, no fragment is left, or there is nothing to frame.
-    /// Returns the number of bytes to send.
     pub(super) fn fill_unaligned(
         &mut self,
         start: StreamOffset,
