@@ -261,7 +261,9 @@ mod tests {
         let now = Instant::from_nanos(1_000_000_000);
         let [soon, late] = [1, 9].map(|seconds| now + Duration::from_secs(seconds));
         let look = now + LOOK_AFTER;
-        let times: [(bool, [Option<Instant>; 3], Option<Option<Instant>>); 8] = [
+        /// Work is left; the engine's next time, its deadline, the end of the wait; the sleep's end.
+        type Row = (bool, [Option<Instant>; 3], Option<Option<Instant>>);
+        let times: [Row; 8] = [
             (false, [None, None, None], Some(None)),
             (false, [Some(soon), Some(late), None], Some(Some(soon))),
             (false, [Some(late), Some(soon), None], Some(Some(soon))),
