@@ -8,9 +8,6 @@ use urnic_netdev::memory::LinkConfig;
 pub(crate) const MESSAGE_LEN: usize = 64 << 10;
 /// Messages in flight at a time.
 pub(crate) const WINDOW: usize = 16;
-/// Bytes of source and of sink memory: one message's, as in perftest and iperf, so that both sides
-/// find it in the cache.
-pub(crate) const MEMORY_LEN: usize = MESSAGE_LEN;
 /// Largest payload of a super-frame.
 const SUPER_FRAME_LEN: NonZeroUsize = NonZeroUsize::new(65_535 - 60).expect("not 0");
 
@@ -19,16 +16,32 @@ const SUPER_FRAME_LEN: NonZeroUsize = NonZeroUsize::new(65_535 - 60).expect("not
 pub(crate) struct Rdma {
     /// Name in the report.
     pub(crate) name: &'static str,
-    /// The smoltcp case to compare with.
-    pub(crate) against: &'static str,
+    /// The smoltcp case to compare with; `None` for small messages.
+    pub(crate) against: Option<&'static str>,
     /// The link.
     pub(crate) link: Link,
     /// FPDUs carry CRCs.
     pub(crate) crc: bool,
     /// The stream has markers.
     pub(crate) markers: bool,
-    /// Messages are read from the other end, not written to it.
-    pub(crate) reads: bool,
+    /// The operation of every message.
+    pub(crate) op: Op,
+    /// Bytes of a message, and of source and of sink memory, as in perftest and iperf, so that both
+    /// sides find it in the cache.
+    pub(crate) message_len: usize,
+    /// Messages in flight at a time.
+    pub(crate) depth: usize,
+}
+
+/// An operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    /// RDMA Write.
+    Write,
+    /// RDMA Read: messages come from the other end.
+    Read,
+    /// Send, with a receive that the other end posts for each.
+    Send,
 }
 
 /// One setting of smoltcp's TCP sockets.
@@ -78,7 +91,14 @@ impl Link {
 }
 
 const fn rdma(name: &'static str, against: &'static str, link: Link) -> Rdma {
-    Rdma { name, against, link, crc: true, markers: false, reads: false }
+    let (op, message_len, depth) = (Op::Write, MESSAGE_LEN, WINDOW);
+    let against = Some(against);
+    Rdma { name, against, link, crc: true, markers: false, op, message_len, depth }
+}
+
+/// Small messages, at an MTU of 1500.
+const fn small(name: &'static str, op: Op, message_len: usize, depth: usize) -> Rdma {
+    Rdma { against: None, op, message_len, depth, ..rdma(name, "", Link::plain(1500)) }
 }
 
 /// All settings of urnic. CRCs are on unless the name says otherwise.
@@ -88,13 +108,18 @@ pub(crate) const RDMA: &[Rdma] = &[
     Rdma { markers: true, ..rdma("1500, markers", "1500", Link::plain(1500)) },
     rdma("1500, software checksums", "1500, software checksums", Link::summed(1500)),
     rdma("1500, super-frames", "1500", Link::super_frames(1500)),
-    Rdma { reads: true, ..rdma("1500, read", "1500", Link::plain(1500)) },
-    Rdma { reads: true, ..rdma("1500, super-frames, read", "1500", Link::super_frames(1500)) },
-    Rdma { reads: true, ..rdma("9000, read", "9000", Link::plain(9000)) },
+    Rdma { op: Op::Read, ..rdma("1500, read", "1500", Link::plain(1500)) },
+    Rdma { op: Op::Read, ..rdma("1500, super-frames, read", "1500", Link::super_frames(1500)) },
+    Rdma { op: Op::Read, ..rdma("9000, read", "9000", Link::plain(9000)) },
     rdma("9000", "9000", Link::plain(9000)),
     Rdma { crc: false, ..rdma("9000, no CRC", "9000", Link::plain(9000)) },
     Rdma { markers: true, ..rdma("9000, markers", "9000", Link::plain(9000)) },
     rdma("9000, software checksums", "9000, software checksums", Link::summed(9000)),
+    small("write of 8, depth 1", Op::Write, 8, 1),
+    small("write of 8, depth 64", Op::Write, 8, 64),
+    small("send of 64, depth 1", Op::Send, 64, 1),
+    small("send of 64, depth 64", Op::Send, 64, 64),
+    small("read of 8, depth 16", Op::Read, 8, 16),
 ];
 
 const fn sockets(name: &'static str, link: Link, buffer_len: usize) -> Sockets {
@@ -112,5 +137,7 @@ pub(crate) const SOCKETS: &[Sockets] = &[
 /// The bytes to move: no two messages alike.
 #[expect(clippy::cast_possible_truncation, reason = "a pattern is made of low bytes")]
 pub(crate) fn pattern() -> Vec<u8> {
-    (0..MEMORY_LEN).map(|i| (i as u8).wrapping_mul(31) ^ (i >> 8) as u8 ^ (i >> 16) as u8).collect()
+    (0..MESSAGE_LEN)
+        .map(|i| (i as u8).wrapping_mul(31) ^ (i >> 8) as u8 ^ (i >> 16) as u8)
+        .collect()
 }

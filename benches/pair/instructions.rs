@@ -1,5 +1,5 @@
-//! Instructions per segment of each urnic case, counted by callgrind, against a table beside this
-//! file. Unlike times, a count does not depend on the load of the machine.
+//! Instructions per segment of each urnic case, or per message where messages are smaller than a
+//! segment, counted by callgrind, against a table beside this file. Unlike times, a count does not depend on the load of the machine.
 //!
 //! Both ends and the link are counted, acknowledgments included. Under valgrind a processor has
 //! AVX2 and PCLMULQDQ, but neither VPCLMULQDQ nor AVX-512, whatever the real processor has: so the
@@ -11,7 +11,7 @@ use std::{env, fs};
 
 use urnic_testkit::{programs, skip};
 
-use crate::case::{self, MESSAGE_LEN, RDMA};
+use crate::case::{self, RDMA};
 
 /// Allowed difference between a count and the table, in percent.
 const TOLERANCE_PERCENT: u64 = 3;
@@ -60,7 +60,8 @@ pub(crate) fn run(wanted: &str, write: bool, check: bool) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Instructions per segment of this case: those of a message, divided by its full segments.
+/// Instructions per segment of this case: those of a message, divided by its full segments, or by 1
+/// if it fills none.
 fn count(case: &case::Rdma) -> u64 {
     let program = env::current_exe().expect("this program has a path");
     let report = Command::new("valgrind")
@@ -76,7 +77,7 @@ fn count(case: &case::Rdma) -> u64 {
     let Some(collected) = collected.filter(|_| report.status.success()) else {
         panic!("callgrind counted nothing of {}:\n{text}", case.name);
     };
-    let segments = MESSAGE_LEN.div_ceil(case.link.mtu - HEADERS_LEN) as u64;
+    let segments = case.message_len.div_ceil(case.link.mtu - HEADERS_LEN) as u64;
     collected / (crate::COUNTED * segments)
 }
 

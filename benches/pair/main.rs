@@ -31,14 +31,15 @@ const COUNTED: u64 = 256;
 
 fn pair(c: &mut Criterion) {
     let mut group = c.benchmark_group("pair");
-    group.throughput(Throughput::Bytes(MESSAGES * MESSAGE_LEN as u64));
     for case in RDMA {
+        group.throughput(Throughput::Bytes(MESSAGES * case.message_len as u64));
         let mut pair = None;
         group.bench_function(format!("urnic/{}", case.name), |b| {
             let pair = pair.get_or_insert_with(|| rdma::Pair::connect(case));
             b.iter(|| pair.advance(MESSAGES));
         });
     }
+    group.throughput(Throughput::Bytes(MESSAGES * MESSAGE_LEN as u64));
     for case in SOCKETS {
         let mut pair = None;
         group.bench_function(format!("smoltcp/{}", case.name), |b| {

@@ -13,7 +13,7 @@ use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr};
 use urnic_netdev::memory::{self, MemoryDevice};
 use urnic_netdev::{Device, RxChecksum};
 
-use crate::case::{self, MEMORY_LEN, MESSAGE_LEN};
+use crate::case::{self, MESSAGE_LEN};
 use urnic_testkit::ingress::{Ingress, Received};
 
 const TCP_PORT: u16 = 7174;
@@ -167,7 +167,7 @@ impl Pair {
             server,
             now: Instant::ZERO,
             source: case::pattern(),
-            sink: vec![0; MEMORY_LEN],
+            sink: vec![0; MESSAGE_LEN],
             sent: 0,
             received: 0,
             target: 0,
@@ -207,7 +207,7 @@ impl Pair {
     fn send(&mut self) {
         let socket = self.client.sockets.get_mut::<tcp::Socket<'_>>(self.client.handle);
         while socket.can_send() {
-            let at = self.sent % MEMORY_LEN;
+            let at = self.sent % MESSAGE_LEN;
             self.sent += socket.send_slice(&self.source[at..]).expect("an open socket");
         }
     }
@@ -215,7 +215,7 @@ impl Pair {
     fn receive(&mut self) {
         let socket = self.server.sockets.get_mut::<tcp::Socket<'_>>(self.server.handle);
         while socket.can_recv() {
-            let sink = &mut self.sink[self.received % MEMORY_LEN..];
+            let sink = &mut self.sink[self.received % MESSAGE_LEN..];
             let taken = socket.recv(|octets| {
                 let len = octets.len().min(sink.len());
                 sink[..len].copy_from_slice(&octets[..len]);
