@@ -18,6 +18,8 @@ pub(crate) enum Unit {
     Goodput,
     /// Time of a message in µs: half a round trip; for Reads and Atomics from post to completion.
     Latency,
+    /// Messages, in millions per second.
+    Messages,
     /// Share of the payload of all flows together, in percent.
     Share,
     /// Jain's index of fairness: 1 if all flows have the same rate.
@@ -30,6 +32,7 @@ impl Unit {
             Self::Rate => "Gbit/s",
             Self::Goodput => "Mbit/s",
             Self::Latency => "µs",
+            Self::Messages => "M/s",
             Self::Share => "%",
             Self::Fairness => "Jain",
         }

@@ -13,7 +13,7 @@ use crate::programs::{Server, URNIC, output};
 
 /// A device of a command, and the cases to compare it with.
 #[derive(Clone, Copy)]
-struct Pair {
+pub(crate) struct Pair {
     /// The link between the two.
     name: &'static str,
     /// The case of the same work in one process.
@@ -26,7 +26,7 @@ struct Pair {
     prepare: fn() -> Result<[String; 2]>,
 }
 
-const PAIRS: [Pair; 5] = [
+pub(crate) const PAIRS: [Pair; 5] = [
     Pair {
         name: "TAP, super-frames",
         bench: "urnic TAP, super-frames",
@@ -110,12 +110,12 @@ pub(crate) fn ratios() -> Vec<Ratio> {
 }
 
 impl Pair {
-    fn case(&self, command: &str, figure: &str) -> String {
+    pub(crate) fn case(&self, command: &str, figure: &str) -> String {
         format!("urnic {command}, {}{figure}", self.name)
     }
 
     /// Returns one figure of a client, with a server of its own.
-    fn measure(&self, client: &[&str], key: &str) -> Result<f64> {
+    pub(crate) fn measure(&self, client: &[&str], key: &str) -> Result<f64> {
         let [near, far] = (self.prepare)()?;
         let device = |text: &str, host| format!("{text},ip={}/24{}", address(host), self.settings);
         let listen = format!("{}:7174", address(2));

@@ -2,8 +2,9 @@
 //!
 //! `cargo bench --bench compare` measures every case once per round, in alternation, and prints
 //! medians and ratios; with `-- --impaired`, through a bad link; with `-- --fairness`, two flows at
-//! a time through a bottleneck; with `-- --programs`, other people's programs. It runs in a network
-//! namespace of its own and leaves nothing behind. `-- --help` lists the options.
+//! a time through a bottleneck; with `-- --programs`, other people's programs; with `-- --small`,
+//! small messages. It runs in a network namespace of its own and leaves nothing behind.
+//! `-- --help` lists the options.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "prints what it measured")]
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
@@ -18,6 +19,7 @@ mod plot;
 mod programs;
 mod raw;
 mod report;
+mod small;
 mod sockets;
 mod testpmd;
 mod writes;
@@ -57,6 +59,10 @@ struct Options {
     /// and libfabric over the kernel's TCP, from 8 bytes to 8 MiB.
     #[arg(long, conflicts_with_all = ["impaired", "fairness"])]
     programs: bool,
+    /// Measure small messages by operation, length and number in flight, on the devices of urnic's own
+    /// TCP. Give it a part of the names (`--only`).
+    #[arg(long, conflicts_with_all = ["impaired", "fairness", "programs"])]
+    small: bool,
     /// Only the case of this name, or else those whose name contains it.
     #[arg(long, default_value = "")]
     only: String,
@@ -143,7 +149,7 @@ fn measure(options: &Options) -> Result<ExitCode> {
     let time = Duration::from_secs_f64(seconds);
     let aims = match options {
         Options { impaired: true, .. } => impaired::ratios(),
-        Options { fairness: true, .. } => Vec::new(),
+        Options { fairness: true, .. } | Options { small: true, .. } => Vec::new(),
         Options { programs: true, .. } => programs::ratios(),
         _ => [case::ratios(), commands::ratios()].concat(),
     };
@@ -177,6 +183,7 @@ fn runnable(options: &Options, figures: &mut Figures) -> Vec<Case> {
         Options { impaired: true, .. } => impaired::cases(),
         Options { fairness: true, .. } => fairness::cases(),
         Options { programs: true, .. } => programs::cases(),
+        Options { small: true, .. } => small::cases(),
         _ => case::cases().into_iter().chain(commands::cases()).collect(),
     };
     let exact = all.iter().any(|case| case.name == options.only);
