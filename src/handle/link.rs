@@ -1,3 +1,5 @@
+//! Link from a handle to its worker: sends commands, waits for the results.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};

@@ -4,6 +4,8 @@
 //! are shown. Counts are exact, with separated thousands. An unknown figure is a dash. Sizes that
 //! an option takes, such as that of a message, are shown in the form of the option (`crate::size`).
 
+use std::fmt::Write;
+
 use urnic_replay::figures::count;
 
 pub(crate) const UNKNOWN: &str = "–";
@@ -75,6 +77,14 @@ fn three_digits(number: f64) -> String {
         ..99.95 => format!("{number:.1}"),
         _ => format!("{number:.0}"),
     }
+}
+
+/// Returns bytes as hexadecimal digits.
+pub(crate) fn hex(octets: &[u8]) -> String {
+    octets.iter().fold(String::with_capacity(2 * octets.len()), |mut text, octet| {
+        let _infallible = write!(text, "{octet:02x}");
+        text
+    })
 }
 
 #[cfg(test)]

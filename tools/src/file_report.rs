@@ -9,10 +9,10 @@ use serde::Serialize;
 
 use crate::address::HostPort;
 use crate::client::{Client, Transferred, Unverified};
+use crate::figure::hex;
 use crate::host::ClientOptions;
 use crate::interrupt::Interrupted;
 use crate::protocol::NAME_LEN_MAX;
-use crate::transfer::hex;
 use crate::{report, size, units};
 
 /// Options of a transfer.

@@ -20,8 +20,8 @@ use anyhow::{Context, bail, ensure};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
+use crate::figure::hex;
 use crate::size;
-use crate::transfer::hex;
 
 /// A secret of 32 bytes.
 #[derive(Clone)]

@@ -52,6 +52,18 @@ const COMPARE: &[Row] = &[
         ],
     ),
     (
+        "--small",
+        &[
+            ("--small --only latency,,of,,send,,,8,,B,,,depth,,4 --rounds 1", Says("µs")),
+            (
+                "--small --only rate,,of,,read,,,4096,,B,,,depth,,128 --seconds 0.05 --rounds 1",
+                Says("M/s"),
+            ),
+            ("--small --only none,,such", Refused("--only")),
+            ("--small=1", Refused("--small")),
+        ],
+    ),
+    (
         "--impaired",
         &[
             ("--impaired --only 1,,%,,loss:", Says("Mbit/s")),

@@ -386,7 +386,7 @@ mod tests {
 
     /// Frames for a queue that does not keep up are dropped and counted.
     #[test]
-    fn what_one_queue_learns_the_other_knows_and_the_excess_is_dropped() {
+    fn a_neighbour_that_one_queue_learns_is_known_to_the_other() {
         for vlan in [None, VlanId::new(7)] {
             let [mut one, mut other] = queues(vlan, Medium::Ethernet);
             let mac = [2, 0, 0, 0, 0, 9];

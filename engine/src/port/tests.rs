@@ -283,7 +283,7 @@ fn work_of_a_dropped_port_is_flushed() {
 }
 
 #[test]
-fn the_host_stack_is_given_no_more_frames_than_it_has_room_for() {
+fn frames_to_the_host_stack_end_at_its_room() {
     let mut port = port(B);
     for _ in 0..2 * crate::limits::HOST_FRAMES_MAX {
         give(&mut port, &ping(1));

@@ -1,6 +1,5 @@
 //! Checksums of files: CRC32c of chunks, SHA-256 of the whole.
 
-use std::fmt::Write;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -69,13 +68,6 @@ impl Hashing {
         }
         Ok(None)
     }
-}
-
-pub(crate) fn hex(digest: &[u8]) -> String {
-    digest.iter().fold(String::with_capacity(2 * digest.len()), |mut text, octet| {
-        let _infallible = write!(text, "{octet:02x}");
-        text
-    })
 }
 
 /// A step stays in the cache, and takes less than a millisecond.

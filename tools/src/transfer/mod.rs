@@ -11,7 +11,7 @@ mod sweep;
 mod unnamed;
 
 pub(crate) use chunks::{chunk_count, chunk_range};
-pub(crate) use digest::{Hashing, chunk_crc, hex};
+pub(crate) use digest::{Hashing, chunk_crc};
 pub(crate) use folder::{Folder, Place};
 pub(crate) use partial::Partial;
 pub(crate) use room::Room;

@@ -1,4 +1,4 @@
-//! Servers with keys and networks: strangers do nothing, holders of keys what their lines say.
+//! Servers with keys and networks: peers without a key do nothing, holders of keys what their lines say.
 
 use std::fs;
 use std::net::SocketAddr;
