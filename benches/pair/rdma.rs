@@ -90,7 +90,7 @@ impl Pair {
         self.posted += 1;
     }
 
-    fn post_receive(&mut self) {
+    fn post_receive(&self) {
         let local = self.sink.sge(0..self.message_len);
         self.ends.b.qp.post_recv(RecvWr::new(WrId(0), [local])).expect("room for each message");
     }
