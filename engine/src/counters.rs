@@ -28,7 +28,7 @@ pub struct MpaRxCounters {
     /// bytes are placed when they arrive. Bytes held now count up to the last change.
     pub held_byte_ns: u128,
     /// Upper bound of the longest time from arrival to placement, in nanoseconds: each 2048-byte
-    /// block of the stream counts from its first byte.
+    /// block of the stream counts from its first byte that arrived.
     pub held_ns_max: u64,
     /// Segments (or parts) refused for lack of room; the peer's TCP retransmits them.
     pub refused_for_room: u64,

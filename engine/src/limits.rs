@@ -61,7 +61,7 @@ pub const READS_OUTSTANDING_MAX: u16 = 128;
 /// confirmation, from which on the confirmation is requested even if more could be sent first.
 pub const UNCONFIRMED_BYTES: u64 = 256 << 10;
 /// Requests that await confirmation, from which on it is requested even if more could be sent
-/// first: applications that signal one request of many post the next meanwhile.
+/// first: applications that signal one request of many post the next ones when it completes.
 pub const UNCONFIRMED_REQUESTS: u64 = 32;
 /// Unsignaled Writes of a stream that are kept until a confirmation, so that a refusal by the peer
 /// raises the completion of the right one.

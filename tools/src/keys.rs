@@ -238,8 +238,8 @@ pub(crate) fn read_one(path: &Path) -> anyhow::Result<Key> {
 const NAME_LEN_MAX: usize = 64;
 /// Bytes of a file that are read.
 const FILE_LEN_MAX: u64 = 16 << 20;
-/// Bits of a mode: others may do anything, the group may write.
-const OF_OTHERS: u32 = 0o027;
+/// Bits of a mode: the group or others may do anything.
+const OF_OTHERS: u32 = 0o077;
 
 #[cfg(test)]
 mod tests {

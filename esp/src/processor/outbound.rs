@@ -146,12 +146,13 @@ impl Esp {
             let sealers = self.outbound.get_mut(&purpose);
             let newest = sealers.and_then(|sealers| sealers.last_mut());
             let room = buffer.get_mut(before..)?;
-            if let Some(sealer) = newest
-                && sealer.wants_keepalive(now_ns)
-                && let Some(len) = sealer.write_keepalive(now_ns, room)
-            {
-                let deadline_ns = sealer.deadline();
-                self.expect(deadline_ns);
+            let Some(sealer) = newest else { continue };
+            let is_wanted = sealer.wants_keepalive(now_ns);
+            let written = is_wanted.then(|| sealer.write_keepalive(now_ns, room)).flatten();
+            // The next one, also if a packet made this one needless.
+            let deadline_ns = sealer.deadline();
+            self.expect(deadline_ns);
+            if let Some(len) = written {
                 return Some(before..before + len);
             }
         }

@@ -38,8 +38,8 @@ Exit status: 0 when the key was made, 2 when not.
 Examples:
   urnic keygen alice.key
       Make a key with the name alice.
-  echo \"$(cat alice.key) read write quota=10G\" >> server.keys
-      Give its holder rights at the server; 'chmod 600 server.keys' once.
+  (umask 077; echo \"$(cat alice.key) read write quota=10G\" >> server.keys)
+      Give its holder rights at the server; no other user may read that file.
   urnic serve --listen 0.0.0.0 --dir /srv/files --keys server.keys
   urnic put backup.tar server --key alice.key";
 

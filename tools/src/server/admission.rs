@@ -60,6 +60,13 @@ pub(crate) struct AdmissionCounts {
     pub(crate) by_failures: u64,
 }
 
+impl AdmissionCounts {
+    /// Requests that were refused.
+    pub(crate) const fn refused(&self) -> u64 {
+        self.by_network + self.by_key + self.by_failures
+    }
+}
+
 /// Answer to a request.
 #[derive(Debug)]
 pub(crate) enum Admitted {
@@ -89,15 +96,11 @@ impl Admission {
     ///
     /// # Errors
     /// The reason of the refusal, for the peer.
-    pub(crate) fn check_address(&mut self, remote: SocketAddr, now: Instant) -> anyhow::Result<()> {
+    pub(crate) fn check_address(&mut self, remote: SocketAddr) -> anyhow::Result<()> {
         let is_in = |networks: &[Network]| networks.iter().any(|one| one.contains(remote.ip()));
         if is_in(&self.deny) || !(self.allow.is_empty() || is_in(&self.allow)) {
             self.counts.by_network += 1;
             bail!("this server does not serve your address (--allow, --deny)");
-        }
-        if self.failures.is_blocked(Source::of(remote), now) {
-            self.counts.by_failures += 1;
-            bail!("too many attempts of your address without a right key: wait for a minute");
         }
         Ok(())
     }
@@ -112,30 +115,40 @@ impl Admission {
         remote: SocketAddr,
         now: Instant,
     ) -> anyhow::Result<Admitted> {
-        let opening = Opening::parse(private_data)?;
+        let opening = Opening::parse(private_data);
         let Some(keys) = &mut self.keys else {
-            let Opening::Plain(hello) = opening else {
+            let Opening::Plain(hello) = opening? else {
                 bail!("this server has no keys and proves nothing: leave out --key to trust it")
             };
             return Ok(Admitted::Session(hello, None));
         };
-        let admitted = match opening {
-            Opening::Asking => {
+        let refusal = match opening {
+            Ok(Opening::Asking) => {
                 self.counts.challenges += 1;
                 return Ok(Admitted::Challenge(keys.challenge(remote, now)));
             }
-            Opening::Plain(_) => {
-                Err(anyhow::anyhow!("this server serves only holders of a key: give --key FILE"))
+            Ok(Opening::Proven(proven)) => {
+                if let Some(holder) = keys.holder(&proven, private_data) {
+                    // Others behind the same address may have failed: a right key counts for more.
+                    let used = keys.use_up(proven.challenge, remote, now);
+                    self.counts.by_key += u64::from(used.is_err());
+                    return used.map(|()| Admitted::Session(proven.hello, Some(holder)));
+                }
+                anyhow::anyhow!("this server does not know your key (--key)")
             }
-            Opening::Proven(proven) => keys
-                .check(&proven, private_data, remote, now)
-                .map(|holder| Admitted::Session(proven.hello, Some(holder))),
+            Ok(Opening::Plain(_)) => {
+                anyhow::anyhow!("this server serves only holders of a key: give --key FILE")
+            }
+            Err(error) => error.into(),
         };
-        if admitted.is_err() {
-            self.counts.by_key += 1;
-            self.failures.note(Source::of(remote), now);
+        let source = Source::of(remote);
+        if self.failures.is_blocked(source, now) {
+            self.counts.by_failures += 1;
+            bail!("too many attempts of your address without a right key: wait for a minute");
         }
-        admitted
+        self.counts.by_key += 1;
+        self.failures.note(source, now);
+        Err(refusal)
     }
 
     /// Numbers of requests so far.
@@ -157,21 +170,21 @@ impl Keys {
         Challenge { time, mac: self.secret.proof(Use::Challenge, &[&of_client(time, remote)]) }
     }
 
-    /// Finds the holder of the key, and uses up the challenge.
-    fn check(
+    /// Returns the holder of the key that made the proof.
+    fn holder(&self, proven: &Proven, private_data: &[u8]) -> Option<Rc<Holder>> {
+        let holder = self.holders.get(&proven.id);
+        holder.filter(|holder| proven.is_of(&holder.key, private_data)).map(Rc::clone)
+    }
+
+    /// Uses up a challenge for a session.
+    fn use_up(
         &mut self,
-        proven: &Proven,
-        private_data: &[u8],
+        challenge: Challenge,
         remote: SocketAddr,
         now: Instant,
-    ) -> anyhow::Result<Rc<Holder>> {
-        let Challenge { time, mac } = proven.challenge;
+    ) -> anyhow::Result<()> {
+        let Challenge { time, mac } = challenge;
         let oldest = nanos(now).saturating_sub(nanos(Instant::ZERO + CHALLENGE_TIME));
-        let holder = self.holders.get(&proven.id);
-        let holder = holder.filter(|holder| proven.is_of(&holder.key, private_data));
-        let Some(holder) = holder else {
-            bail!("this server does not know your key (--key)");
-        };
         let is_fresh = time >= oldest
             && self.secret.is_proof(Use::Challenge, &[&of_client(time, remote)], &mac);
         self.used = self.used.split_off(&oldest);
@@ -182,7 +195,7 @@ impl Keys {
         );
         ensure!(self.used.len() < USED_MAX, "too many sessions begin at this time: try again");
         self.used.insert(time);
-        Ok(Rc::clone(holder))
+        Ok(())
     }
 }
 
@@ -350,24 +363,30 @@ mod tests {
         assert!(refused.contains("has no keys"), "{refused}");
     }
 
-    /// An address that fails too often is refused for a time; others, and holders of a key that
-    /// fail now and then, are not.
+    /// An address that fails too often is refused for a time; others are not, and a right key of the
+    /// same address opens a session.
     #[test]
     fn failures_are_limited_by_address() {
         let key = Key::random().unwrap();
         let admission = &mut admission(&key);
-        let check = |admission: &mut Admission, remote: &str, seconds| {
-            admission.check_address(remote.parse().unwrap(), at(seconds)).is_ok()
+        let is_blocked = |admission: &mut Admission, remote: &str, seconds| {
+            outcome(admission, &hello().emit(), remote, seconds).contains("too many attempts")
         };
-        for _ in 0..FAILURES_MAX {
-            assert!(check(admission, ADDRESS, 0));
-            outcome(admission, &hello().emit(), ADDRESS, 0);
+        for _ in 1..FAILURES_MAX {
+            assert!(!is_blocked(admission, ADDRESS, 0));
         }
-        assert!(!check(admission, ADDRESS, 59) && check(admission, "192.0.2.2:1", 59));
+        let refused = admission.admit(b"anything", ADDRESS.parse().unwrap(), at(0)).unwrap_err();
+        assert_eq!(refused.downcast::<ProtocolError>().unwrap(), ProtocolError::Foreign);
+        assert_eq!(admission.counts().by_key, u64::from(FAILURES_MAX));
+        assert!(is_blocked(admission, ADDRESS, 59) && !is_blocked(admission, "192.0.2.2:1", 59));
         assert_eq!(admission.counts().by_failures, 1);
-        assert!(check(admission, ADDRESS, 60));
-        outcome(admission, &hello().emit(), ADDRESS, 60);
-        assert!(check(admission, ADDRESS, 60), "counted anew");
+        let challenge = challenge(admission, ADDRESS, 59);
+        let right = Opening::prove(&key, &challenge, [3; 16], &hello());
+        assert_eq!(outcome(admission, &right, ADDRESS, 59), "");
+        assert!(outcome(admission, &right, ADDRESS, 59).contains("answered already"));
+        // A minute after the last attempt that counted.
+        assert!(!is_blocked(admission, ADDRESS, 60), "counted anew");
+        assert!(!is_blocked(admission, ADDRESS, 60));
         for number in (0_u32..).take(SOURCES_MAX + 9) {
             let remote = SocketAddr::from((number.to_be_bytes(), 1));
             admission.failures.note(Source::of(remote), at(61));
@@ -381,7 +400,7 @@ mod tests {
             |text: &str| text.split_whitespace().map(|one| one.parse().unwrap()).collect();
         let check = |allow: &str, deny: &str, remote: &str| {
             let mut admission = Admission::new(networks(allow), networks(deny), None).unwrap();
-            let is_ok = admission.check_address(remote.parse().unwrap(), at(0)).is_ok();
+            let is_ok = admission.check_address(remote.parse().unwrap()).is_ok();
             assert_eq!(admission.counts().by_network, u64::from(!is_ok));
             is_ok
         };

@@ -148,9 +148,9 @@ impl<'h> Server<'h> {
     /// Logs at the end the counts that no line has.
     fn report_rest(&mut self) {
         self.outcomes.report_rest();
-        let AdmissionCounts { challenges: _, by_network, by_key, by_failures } =
-            self.admission.counts();
-        if by_network + by_key + by_failures > 0 {
+        let counts = self.admission.counts();
+        let AdmissionCounts { challenges: _, by_network, by_key, by_failures } = counts;
+        if counts.refused() > 0 {
             self.outcomes.log.notice(format!(
                 "{by_network} requests were refused for their network, {by_key} without a right \
                  key, {by_failures} after too many of those"
@@ -230,6 +230,7 @@ impl<'h> Server<'h> {
     /// Returns false if the peer is refused.
     fn admit(&mut self, request: ConnectRequest, now: Instant) -> bool {
         let remote = request.remote();
+        let refused = self.admission.counts().refused();
         let admitted = self.prepare(&request, now);
         let is_admitted = admitted.is_ok();
         let result = match admitted {
@@ -247,7 +248,10 @@ impl<'h> Server<'h> {
                 let reason = format!("{refusal:#}");
                 let event = Event::Rejected { peer: remote, reason: reason.clone() };
                 self.outcomes.report(&event, now);
-                self.outcomes.ended = Some(Ended::Badly);
+                // With `--once`, a client that may not come does not end the server.
+                if self.admission.counts().refused() == refused {
+                    self.outcomes.ended = Some(Ended::Badly);
+                }
                 request.reject(&emit_refusal(&reason))
             }
         };
@@ -259,7 +263,12 @@ impl<'h> Server<'h> {
 
     fn prepare(&mut self, request: &ConnectRequest, now: Instant) -> anyhow::Result<Prepared> {
         let remote = request.remote();
-        self.admission.check_address(remote, now)?;
+        self.admission.check_address(remote)?;
+        let private_data = &request.request().private_data;
+        let (hello, holder) = match self.admission.admit(private_data, remote, now)? {
+            Admitted::Session(hello, holder) => (hello, holder),
+            Admitted::Challenge(challenge) => return Ok(Prepared::Challenge(challenge)),
+        };
         let source = Source::of(remote);
         // A peer for which there is no room costs no access to files.
         let least = Share { source, memory: 0 };
@@ -267,11 +276,6 @@ impl<'h> Server<'h> {
         if has_place.is_err() && self.accounts.crowder(least).is_none() {
             has_place?;
         }
-        let private_data = &request.request().private_data;
-        let (hello, holder) = match self.admission.admit(private_data, remote, now)? {
-            Admitted::Session(hello, holder) => (hello, holder),
-            Admitted::Challenge(challenge) => return Ok(Prepared::Challenge(challenge)),
-        };
         let limits = holder.as_ref().map_or(&self.limits, |holder| &holder.limits);
         let resources = SessionResources::of(&hello, limits)?;
         let memory = resources.memory.saturating_add(resources.beside);

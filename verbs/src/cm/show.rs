@@ -80,7 +80,7 @@ impl Id {
         let c = self.c.0;
         // SAFETY: a place inside C's part of a live id; C lets one call at a time change it.
         let addresses = unsafe { (*c).route.addr.addr };
-        // SAFETY: both fields of the union are plain numbers; `show_addresses` has written one.
+        // SAFETY: both fields of the union are plain numbers; `show_addresses` has written this one.
         let gids = unsafe { addresses.ibaddr };
         let mut path = ibv_sa_path_rec::zeroed();
         let mtu = u8::try_from(IBV_MTU_4096).unwrap_or(0);

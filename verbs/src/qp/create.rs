@@ -129,9 +129,9 @@ pub(crate) unsafe fn create(
     let config = QpConfig {
         send_depth: depth(cap.max_send_wr)?,
         recv_depth: depth(cap.max_recv_wr)?,
+        // As on InfiniBand with the usual retry count of 7: retries never end.
         rules: QpRules::InfiniBand,
         completion: ack::completion(),
-        // As on InfiniBand with the usual retry count of 7: retries never end.
         number: Some(QpNum(number)),
         srq: srq.map(|srq| srq.inner.clone()),
         ..QpConfig::with_cqs(send_cq.inner.clone(), recv_cq.inner.clone())

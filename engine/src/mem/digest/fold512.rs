@@ -454,7 +454,7 @@ unsafe fn load(src: *const u8) -> __m512i {
     block
 }
 
-/// Zeros where `mask` has none.
+/// Loads the bytes whose bit of the mask is set, and zeros elsewhere.
 /// # Safety
 /// `src + i` must be readable for each bit `i` of the mask.
 #[inline]

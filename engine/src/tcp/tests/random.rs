@@ -74,26 +74,32 @@ fn run(seeds: impl Iterator<Item = u64>) {
     assert!(short_ways > 100, "{short_ways} segments could have taken the short way");
 }
 
+/// Returns the seeds of a part: a thousand if tests that take long are asked for, else half of them.
+fn seeds(part: u64) -> std::ops::Range<u64> {
+    let count = if urnic_testkit::runs_long_tests() { 1000 } else { 500 };
+    1000 * part..1000 * part + count
+}
+
 #[test]
 fn every_transfer_finishes_under_any_loss_part_1() {
-    run(0..500);
+    run(seeds(0));
 }
 
 #[test]
 fn every_transfer_finishes_under_any_loss_part_2() {
-    run(500..1000);
+    run(seeds(1));
 }
 
 #[test]
 fn every_transfer_finishes_under_any_loss_part_3() {
-    run(1000..1500);
+    run(seeds(2));
 }
 
 /// Runs the same test for many more seeds.
 #[test]
 #[ignore = "a long run"]
 fn every_transfer_finishes_over_many_seeds() {
-    run(1500..60_000);
+    run(3000..60_000);
 }
 
 /// Sends 2 MB in one direction, with 100 µs round trip and no rate limit; measures recovery at
