@@ -230,7 +230,6 @@ impl<'h> Server<'h> {
     /// Returns false if the peer is refused.
     fn admit(&mut self, request: ConnectRequest, now: Instant) -> bool {
         let remote = request.remote();
-        let refused = self.admission.counts().refused();
         let admitted = self.prepare(&request, now);
         let is_admitted = admitted.is_ok();
         let result = match admitted {
@@ -248,10 +247,7 @@ impl<'h> Server<'h> {
                 let reason = format!("{refusal:#}");
                 let event = Event::Rejected { peer: remote, reason: reason.clone() };
                 self.outcomes.report(&event, now);
-                // With `--once`, a client that may not come does not end the server.
-                if self.admission.counts().refused() == refused {
-                    self.outcomes.ended = Some(Ended::Badly);
-                }
+                self.outcomes.ended = Some(Ended::Badly);
                 request.reject(&emit_refusal(&reason))
             }
         };
