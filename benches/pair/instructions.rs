@@ -1,5 +1,6 @@
 //! Instructions per segment of each urnic case, or per message where messages are smaller than a
-//! segment, counted by callgrind, against a table beside this file. Unlike times, a count does not depend on the load of the machine.
+//! segment, counted by callgrind, against a table beside this file. Unlike times, a count does not
+//! depend on the load of the machine.
 //!
 //! Both ends and the link are counted, acknowledgments included. Under valgrind a processor has
 //! AVX2 and PCLMULQDQ, but neither VPCLMULQDQ nor AVX-512, whatever the real processor has: so the

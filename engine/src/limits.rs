@@ -107,9 +107,9 @@ pub const PIECES_LOOK_NS: u64 = 10_000_000;
 pub const RECEIVE_WINDOW_BYTES: u32 = 4 << 20;
 
 /// Bytes of messages that wait for a receive, of one stream whose queue pair permits it
-/// (`QpRules::IwarpWait`), beyond which this end accepts no further data: as many as a receive
-/// window. Bytes that the peer was already promised, or that one read from a socket returns, are
-/// accepted in any case, so at most twice as many are held.
+/// (`QpRules::IwarpWait`, `QpRules::InfiniBand`), beyond which this end accepts no further data: as
+/// many as a receive window. Bytes that the peer was already promised, or that one read from a
+/// socket returns, are accepted in any case, so at most twice as many are held.
 pub const HELD_BYTES_MAX: usize = RECEIVE_WINDOW_BYTES as usize;
 /// Segments of such messages, beyond which this end accepts no further data: they may be empty.
 pub const HELD_SEGMENTS_MAX: usize = 16_384;

@@ -78,8 +78,8 @@ pub enum CaptureError {
         /// Minor version.
         minor: u16,
     },
-    /// All frames begin with an unknown header. Of several interfaces only one:
-    /// [`LinkType::Other`].
+    /// All frames begin with an unknown header. If only one of several interfaces has one, its
+    /// frames are returned with [`LinkType::Other`].
     #[error("frame {frame}: link type {} is not supported", link_name(*number))]
     UnsupportedLink {
         /// The link type's number (`LINKTYPE_` value) in the file.

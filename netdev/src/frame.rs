@@ -86,8 +86,8 @@ pub enum TxChecksum {
 /// [`payload`](Self::payload), where it may change meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub struct RxFrame<'a> {
-    /// The frame from its first byte of `Medium`: all of it, or at least
-    /// [`HEAD_LEN_MIN`](Self::HEAD_LEN_MIN) bytes if there is a payload.
+    /// The frame from its first link-layer byte (or IP byte, on [`Medium::Ip`]): all of it, or at
+    /// least [`HEAD_LEN_MIN`](Self::HEAD_LEN_MIN) bytes if there is a payload.
     pub head: &'a [u8],
     /// Bytes behind the head, in order.
     pub payload: &'a [SharedSlice<'a>],

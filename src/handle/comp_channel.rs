@@ -49,9 +49,9 @@ impl CompChannel {
         self.wakeup.clear();
     }
 
-    /// Takes the oldest completion, waiting for at most `timeout` (`None`: for ever). Needs an
-    /// endpoint with a thread of its own ([`EndpointConfig::own_thread`](crate::EndpointConfig)),
-    /// or another thread that runs it.
+    /// Takes the oldest completion, waiting for at most `timeout` (`None`: for ever); `Ok(None)` if
+    /// none came in time. Needs an endpoint with a thread of its own
+    /// ([`EndpointConfig::own_thread`](crate::EndpointConfig)), or another thread that runs it.
     ///
     /// # Errors
     /// If the operating system refuses to wait.

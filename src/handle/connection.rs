@@ -130,7 +130,8 @@ impl Connection {
     }
 
     /// Closes in order and waits for the end: [`disconnect`](Self::disconnect), then events until
-    /// [`ConnectionEvent::Closed`]. Both ends should do this before they drop their endpoints.
+    /// [`ConnectionEvent::Closed`]. Both ends should do this before they drop their endpoints: the
+    /// drop resets unclosed connections.
     ///
     /// # Errors
     /// [`Error::Timeout`] if the peer does not close in time: the connection continues to close.

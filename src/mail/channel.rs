@@ -45,6 +45,7 @@ pub(crate) fn limited<T>(limit: usize) -> (WorkerEnd<T>, HandleEnd<T>) {
 }
 
 impl<T> Shared<T> {
+    // A panic of another holder leaves the queue consistent: every step on it is atomic.
     fn queue(&self) -> MutexGuard<'_, Queue<T>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -10,6 +10,7 @@
 //! A key is 32 random bytes, and is only used to compute HMAC-SHA-256 (RFC 2104). Each use has a
 //! label of its own, so that no proof passes for another.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -205,7 +206,8 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<KeyLine>> {
 }
 
 fn parse(input: impl BufRead) -> anyhow::Result<Vec<KeyLine>> {
-    let mut lines: Vec<KeyLine> = Vec::new();
+    let mut lines = Vec::new();
+    let (mut names, mut ids) = (HashSet::new(), HashSet::new());
     for (index, text) in input.lines().enumerate() {
         let at = || format!("line {}", index + 1);
         let text = text.with_context(at)?;
@@ -214,9 +216,8 @@ fn parse(input: impl BufRead) -> anyhow::Result<Vec<KeyLine>> {
             continue;
         }
         let line = KeyLine::parse(text).with_context(at)?;
-        let (name, id) = (&line.name, line.key.id());
-        let is_known = lines.iter().any(|other| other.name == *name || other.key.id() == id);
-        ensure!(!is_known, "{}: the name or the key is in an earlier line, too", at());
+        let is_new = names.insert(line.name.clone()) && ids.insert(line.key.id());
+        ensure!(is_new, "{}: the name or the key is in an earlier line, too", at());
         lines.push(line);
     }
     ensure!(!lines.is_empty(), "there is no key: 'urnic keygen FILE' makes one");

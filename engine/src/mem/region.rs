@@ -95,9 +95,10 @@ impl Region {
         Ok(Arc::new(Self { base, len, writable: true, pages, keeper: Keeper::Published(memory) }))
     }
 
-    /// Maps `len` bytes of `file` for reading and writing. The file must not be truncated below
-    /// `offset + len` while the region lives: the processor would fault on access. Fails if the
-    /// file does not have that range, or cannot be mapped.
+    /// Maps `len` bytes of `file`, from `offset` on, for reading and writing: bytes placed there go
+    /// to the file. The file must not be truncated below `offset + len` while the region lives: the
+    /// processor would fault on access. Fails if the file does not have that range, or cannot be
+    /// mapped.
     pub fn file(file: &File, offset: u64, len: usize) -> io::Result<Arc<Self>> {
         check_file_range(file, offset, len)?;
         let map = MmapOptions::new().offset(offset).len(len).map_raw(file)?;

@@ -66,7 +66,8 @@ impl WritableSlice<'_> {
     }
 
     fn update_octets(&self, offset: usize, at: *mut u64, f: impl FnOnce(u64) -> u64) -> u64 {
-        // SAFETY: mapped and readable, as this slice's constructor vouched for.
+        // SAFETY: mapped, readable, in one allocation, and written only by atomics, by copies or
+        // from outside, as this slice's constructor vouched for.
         let word = unsafe { SharedSlice::from_raw_parts(self.ptr, self.len) };
         let mut octets = [0; 8];
         let _exclusive = word_lock(at);

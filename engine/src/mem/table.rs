@@ -210,7 +210,8 @@ impl RegionTable {
         Ok(())
     }
 
-    /// Opens the table for a batch. Changes wait: drop the guard soon, and take no second one.
+    /// Opens the table for a batch of checks and placements. Changes wait meanwhile: drop the guard
+    /// soon, and take no second guard on the same thread.
     #[must_use]
     pub fn read(&self) -> TableGuard<'_> {
         // A poisoned lock is still usable: changes panic, if at all, before they change anything.

@@ -1,10 +1,10 @@
 //! Positions of markers and their effect on lengths: pure arithmetic on stream positions.
 //!
 //! ```text
-//! stream  |M|len| ULPDU ........ |M| ULPDU ...... |pad|CRC|len| ULPDU ... |M| ...
-//! ^  ^                    ^                        ^               ^
-//! |  header               marker, FPDUPTR = its distance from the header
-//! start (leading marker: FPDUPTR 0, part of this FPDU)  start (none leads it)
+//!  stream  |M|len| ULPDU ........ |M| ULPDU ...... |pad|CRC|len| ULPDU ... |M| ...
+//!          ^  ^                    ^                        ^               ^
+//!          |  header               marker, FPDUPTR = its distance from the header
+//!          start (leading marker: FPDUPTR 0, part of this FPDU)  start (none leads it)
 //! ```
 //!
 //! *FPDU bytes* leave the markers out, *wire bytes* count them; [`FpduLayout`] converts. Everything

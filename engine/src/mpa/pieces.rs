@@ -175,7 +175,8 @@ impl PieceList {
         (self.far > 0).then_some(self.progress_at)
     }
 
-    /// All bytes in far pages: TCP must treat the ranges given to `forget` as never received.
+    /// Gives up all bytes in far pages. TCP must treat the ranges given to `forget` as never
+    /// received.
     pub fn give_up_far(
         &mut self,
         store: &mut PieceStore,

@@ -392,7 +392,8 @@ impl<T: Copy> FpduReceiver<T> {
         Ok(true)
     }
 
-    /// If it is next in order, with its placed successors; else keeps its token.
+    /// Delivers a placed FPDU and its placed successors if it is next in order, else keeps its
+    /// token. Releases its held bytes.
     #[inline(always)]
     fn complete_fpdu<S: FpduSink<Token = T>>(
         &mut self,

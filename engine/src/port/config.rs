@@ -44,8 +44,8 @@ pub struct PortConfig {
     /// [`CONNECTIONS_MAX`](crate::limits::CONNECTIONS_MAX). Further ones are refused or closed.
     pub connections_max: usize,
     /// Most connections in TIME-WAIT that the port keeps, of 256 bytes each, at most
-    /// [`TIME_WAIT_MAX`](crate::limits::TIME_WAIT_MAX); then the oldest ends early. With 0 TCP
-    /// ports are reused while old segments of theirs may still be in the network.
+    /// [`TIME_WAIT_MAX`](crate::limits::TIME_WAIT_MAX); then the oldest ends early. 0 keeps none:
+    /// TCP ports are reused while old segments of theirs may still be in the network.
     pub time_wait_max: usize,
     /// Durations of the timers of a connection's life.
     pub life: LifeTimes,

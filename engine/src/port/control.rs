@@ -208,8 +208,9 @@ impl Port {
         }
     }
 
-    /// Turns keep-alive probes of a connection on or off (RFC 9293 MUST-24), else [`ListenParams`]
-    /// or the port's TCP configuration decides. Fails with [`PortError::NoConnection`].
+    /// Turns keep-alive probes of a connection on or off (RFC 9293 MUST-24). Without a call,
+    /// [`ListenParams`] or else the port's TCP configuration decides. Fails with
+    /// [`PortError::NoConnection`].
     pub fn set_keepalive(
         &mut self,
         now: Instant,
@@ -234,7 +235,8 @@ impl Port {
         }
     }
 
-    /// The largest IP datagram sent for now. Fails with [`PortError::NoConnection`].
+    /// The largest IP datagram that a connection's segments are cut for now, in bytes. Fails with
+    /// [`PortError::NoConnection`].
     pub fn path_mtu(&self, id: ConnectionId) -> Result<usize, PortError> {
         Ok(self.connection(id)?.path.current())
     }

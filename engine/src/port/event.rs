@@ -46,7 +46,8 @@ pub enum PortEvent {
         /// The address.
         address: IpAddr,
     },
-    /// No DHCP server has answered for [`ADDRESS_PATIENCE_NS`](crate::limits::ADDRESS_PATIENCE_NS).
+    /// No DHCP server has given an address for
+    /// [`ADDRESS_PATIENCE_NS`](crate::limits::ADDRESS_PATIENCE_NS). The port keeps asking.
     AddressOverdue,
     /// The device's link is down. Connections wait for its return.
     LinkDown,

@@ -188,7 +188,8 @@ impl Port {
         (!self.gives_way(number, header)).then_some(number)
     }
 
-    /// If it must stay: its RST was not sent yet, or it is reopened.
+    /// Removes a closed connection. Returns its slot if it must stay: its RST was not sent yet, or
+    /// it is reopened.
     #[cold]
     fn remove_closed(&mut self, tuple: &Tuple, header: &tcp::Header) -> Option<u32> {
         self.process_active();

@@ -1,4 +1,5 @@
-//! A port alone, over frames without a link layer: its counters, its timers, and the shares of its users.
+//! A port alone, over frames without a link layer: its counters, its timers, and the shares of its
+//! users.
 
 use std::net::Ipv4Addr;
 

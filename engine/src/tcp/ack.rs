@@ -56,8 +56,9 @@ impl AckPolicy {
     }
 
     /// With `hold`, acknowledgments may wait for the rest of a burst. `push`: PSH ends what the
-    /// sender has queued (RFC 9293 §3.9.1.2, MUST-61): it may wait now. The acknowledgment is sent
-    /// after all segments that have arrived, on data if there is any. RFC 9293 §3.8.6.3: "an ACK
+    /// sender has queued (RFC 9293 §3.9.1.2, MUST-61). Its messages may complete only when they are
+    /// acknowledged, so pushed data, however short, is acknowledged at once: after all segments
+    /// that have arrived, on data if there is any. RFC 9293 §3.8.6.3: "an ACK
     /// SHOULD be generated for at least every second full-sized segment or 2*RMSS bytes of new
     /// data". A segment above half the MSS counts as full-sized: the next FPDU no longer fits. RFC
     /// 9293 MUST-58, MUST-59: acknowledgments are aggregated. A receiver that is faster than the

@@ -314,7 +314,8 @@ impl Tcb {
         usize::try_from(self.snd.emss()).unwrap_or(usize::MAX)
     }
 
-    /// TCP header and data. Longer segments in flight are cut.
+    /// Sets the largest IP payload (TCP header and data) that the path carries, in bytes. Longer
+    /// segments in flight are retransmitted, cut to fit.
     pub(crate) fn set_path_mtu(&mut self, now: Instant, bytes: usize) {
         self.snd.set_path(bytes);
         if self.snd.board.flight() > 0 {

@@ -58,7 +58,8 @@ pub struct Counters {
     pub fast_retransmits: u64,
     /// Recoveries, of either kind, that proved to be spurious and were undone.
     pub recoveries_undone: u64,
-    /// Tail loss probes sent (RFC 8985 §7) because an acknowledgment was late; not in `retransmissions`.
+    /// Tail loss probes sent (RFC 8985 §7) because an acknowledgment was late; not in
+    /// `retransmissions`.
     pub loss_probes: u64,
     /// Zero-window and keep-alive probes sent.
     pub probes_sent: u64,

@@ -8,7 +8,8 @@ use super::seq::SeqNum;
 use crate::siphash::{Key, hash_of_ends};
 use crate::time::Instant;
 
-/// Outsiders cannot predict these (RFC 6528 §3, RFC 7323 §5.4). Equal keys give equal choices.
+/// Chooses initial sequence numbers and timestamp offsets that outsiders cannot predict (RFC 6528
+/// §3, RFC 7323 §5.4). Equal keys give equal choices.
 #[derive(Clone)]
 pub(crate) struct IsnGenerator {
     key: Key,

@@ -297,6 +297,8 @@ impl SendHalf {
         }
     }
 
+    /// Records new data. Returns true if its last segment carries PSH: with `push`, or because half
+    /// of what the windows permit was sent without PSH.
     pub(crate) fn sent(&mut self, now: Instant, len: u32, segment_len: u32, push: bool) -> bool {
         let stamp = self.before_sending(now);
         // As Linux's `forced_push`: a receiver that holds acknowledgments until PSH never holds all

@@ -41,9 +41,9 @@ impl SendWindow {
     }
 
     /// Returns true if a segment that acknowledges `ack` is newer than the one that set SND.WND
-    /// (RFC 9293 §3.10.7.4), as a newer acknowledgment on retransmitted data. With the same
-    /// numbers, the larger window is used, unless one closes it: reordered segments must not shrink
-    /// it for long.
+    /// (RFC 9293 §3.10.7.4). A newer acknowledgment on retransmitted data counts, too. With the
+    /// same numbers, the larger window is used, unless one closes it: reordered segments must not
+    /// shrink it for long.
     #[inline]
     pub(crate) fn is_updated_by(&self, header: &Header, ack: SeqNum) -> bool {
         let bytes = u32::from(header.window) << self.shift;

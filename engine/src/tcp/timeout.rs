@@ -150,7 +150,8 @@ impl Tcb {
             self.persist.override_due = true;
             return;
         }
-        // RFC 9293 MUST-37: stays open as long as probes are answered, except some losses.
+        // RFC 9293 MUST-37: a connection stays open as long as probes are answered. The loss of one
+        // probe, or of its answer, does not end it.
         if self.snd.is_given_up(now, self.config.user_timeout) {
             return self.time_out();
         }

@@ -22,10 +22,11 @@ pub(crate) use shared::QpShared;
 
 const _: () = assert!(SGE_MAX >= 1);
 
-/// A queue pair: the application's end of one RDMAP stream. Each request completes once. Requests
-/// left when the state becomes [`QpState::Error`] complete with errors, in order in each queue: one
-/// that caused the error, mostly the oldest, with the reason, the others as flushed
-/// ([`WcStatus::WrFlushErr`]). The end of the connection is reported after that.
+/// A queue pair: the application's end of one RDMAP stream. A queue pair serves one connection in
+/// its life. Each request completes once. Requests left when the state becomes [`QpState::Error`]
+/// complete with errors, in order in each queue: one that caused the error, mostly the oldest, with
+/// the reason, the others as flushed ([`WcStatus::WrFlushErr`]). The end of the connection is
+/// reported after that.
 ///
 /// Handles are references for any threads; requests posted from one thread are processed in order.
 #[derive(Clone, Debug)]
@@ -105,7 +106,8 @@ impl Qp {
         self.shared.writes_delivered()
     }
 
-    /// Number of segments of such Writes: it grows while a Write of many segments arrives.
+    /// Number of segments of the peer's RDMA Writes that were placed, with everything before them:
+    /// it grows while a Write of many segments arrives.
     #[must_use]
     pub fn write_segments_delivered(&self) -> u64 {
         self.shared.write_segments_delivered()
@@ -176,7 +178,7 @@ impl Qp {
         let state = self.shared.state();
         // RFC 5041 §6.2.1: this end's half-close keeps reception running.
         // spec: DDP-6.2.1-4
-        if state == QpState::Error && self.shared.rules != QpRules::InfiniBand {
+        if state == QpState::Error && self.shared.rules.is_iwarp() {
             return Err(PostError::State(state));
         }
         if wr.sges.iter().any(|sge| !sge.writable) && !wr.inaccessible {
@@ -200,7 +202,7 @@ impl Qp {
 
     fn check_send(&self, wr: &SendWr) -> Result<(), PostError> {
         let state = self.shared.state();
-        if state != QpState::Rts && self.shared.rules != QpRules::InfiniBand {
+        if state != QpState::Rts && self.shared.rules.is_iwarp() {
             return Err(PostError::State(state));
         }
         let len = wr.len();

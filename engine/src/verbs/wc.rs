@@ -56,7 +56,8 @@ pub enum WcOpcode {
     RecvImmediate,
     /// A received Send with 32 bits of immediate data.
     RecvSendImmediate,
-    /// A receive consumed by an RDMA Write with 32 bits of immediate data, in unchanged memory.
+    /// A receive consumed by an RDMA Write with 32 bits of immediate data: the Write is placed, and
+    /// the memory of the receive is unchanged.
     RecvWriteImmediate,
 }
 

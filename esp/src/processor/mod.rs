@@ -260,7 +260,7 @@ impl Esp {
         self.events.push_back(event);
     }
 
-    /// Has [`poll_timeout`](Self::poll_timeout) return no later time than this.
+    /// Lowers the time of [`poll_timeout`](Self::poll_timeout) to at most this.
     fn expect(&mut self, deadline_ns: Option<u64>) {
         self.deadline_ns = self.deadline_ns.into_iter().chain(deadline_ns).min();
     }

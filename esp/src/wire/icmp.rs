@@ -47,10 +47,10 @@ pub fn parse(packet: &[u8], header: &Header) -> Option<IcmpError> {
     Some(IcmpError { quoted: quoted.flow, esp, mtu })
 }
 
-/// Most bytes of a quotation that are read: the longest IPv4 header, UDP, and the begin of ESP.
+/// Most bytes of a quotation that are read: the longest IPv4 header, UDP, and the beginning of ESP.
 const QUOTED_MAX: usize = 128;
 
-/// Copies the begin of a quoted packet, with its length shortened to that of the copy: a router
+/// Copies the beginning of a quoted packet, with its length shortened to that of the copy: a router
 /// quotes only a part.
 fn whole<'a>(quotation: &[u8], room: &'a mut [u8; QUOTED_MAX]) -> Option<&'a [u8]> {
     let len = quotation.len().min(QUOTED_MAX);

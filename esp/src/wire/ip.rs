@@ -12,7 +12,7 @@ pub const IPV6_LEN: usize = 40;
 pub const PROTOCOL_IPV4: u8 = 4;
 /// See [`PROTOCOL_IPV4`].
 pub const PROTOCOL_IPV6: u8 = 41;
-/// Protocols with two ports at the begin of their header: TCP, UDP, DCCP, SCTP, UDP-Lite.
+/// Protocols with two ports at the beginning of their header: TCP, UDP, DCCP, SCTP, UDP-Lite.
 const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;

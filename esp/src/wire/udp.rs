@@ -57,9 +57,9 @@ pub(crate) fn write_header(datagram: &mut [u8], ports: Ports, addresses: &[u8]) 
     write_u16(datagram, 4, len);
     write_u16(datagram, 6, 0);
     if !addresses.is_empty() {
-        let pseudo = [[0, PROTOCOL], len.to_be_bytes()].concat();
+        let [high, low] = len.to_be_bytes();
         // RFC 8200 §8.1: a sum of zero is sent as 0xffff.
-        let sum = match checksum(&[addresses, &pseudo, datagram]) {
+        let sum = match checksum(&[addresses, &[0, PROTOCOL, high, low], datagram]) {
             0 => u16::MAX,
             sum => sum,
         };

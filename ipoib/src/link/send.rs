@@ -184,6 +184,7 @@ impl Link {
                 IpAddr::V6(_) => Some(self.map.ipv6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2))),
             }
         });
+        // The routers' group may be missing, too: its own call from `send_to_group` ends here.
         match routers.filter(|routers| *routers != absent) {
             Some(routers) => {
                 self.send_to_group(now_ns, routers, payload.len(), |place| {

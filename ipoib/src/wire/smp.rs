@@ -89,6 +89,7 @@ pub fn answer(mad: &[u8; MAD_LEN]) -> Option<(u64, [u8; SMP_DATA_LEN])> {
     let mut rest = &mad[..];
     let [base, class, version, method, s0, s1, _, _] = take(&mut rest).ok()?;
     let transaction = u64::from_be_bytes(take(&mut rest).ok()?);
+    // The top bit of the status is the direction.
     let is_success = s0 & 0x7f == 0 && s1 == 0;
     let is_answer = (base, class, version, method) == (1, CLASS_DIRECTED, 1, GET_RESP);
     let data = mad.get(DATA_AT..)?.first_chunk()?;

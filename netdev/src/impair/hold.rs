@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! frame ─ bottleneck (queue, rate) ─ line (delay, jitter; in order) ─┬─▶ inner device
-//! └ late (reordered) ───────────────┘
+//!                                  └ late (reordered) ───────────────┘
 //! ```
 
 use std::collections::VecDeque;

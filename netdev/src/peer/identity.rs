@@ -21,8 +21,8 @@ pub struct ForeignUser {
     pub own: u32,
 }
 
-/// Checks the user of a connection's peer, besides the own user and root `also`. Fails with
-/// [`io::ErrorKind::PermissionDenied`] and a [`ForeignUser`].
+/// Checks the user of a connection's peer: the own user, root and `also` are trusted. Fails with
+/// [`io::ErrorKind::PermissionDenied`] and a [`ForeignUser`] for any other.
 pub fn check_peer(stream: impl AsFd, also: Option<u32>) -> io::Result<PeerProcess> {
     let peer = peer_process(stream.as_fd())?;
     match check_user(peer.uid, also) {

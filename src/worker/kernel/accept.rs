@@ -44,7 +44,7 @@ impl NoConnection {
 }
 
 impl KernelEngine {
-    /// A paused listener would be reported as readable continuously.
+    /// Stops polling a listener for a while: it would be reported as readable continuously.
     pub(super) fn pause_accepting(&mut self, now: Instant, slot: usize) {
         let Some(listener) = self.listeners.get_mut(slot) else { return };
         // A listener that cannot be removed from the set is polled again at once.

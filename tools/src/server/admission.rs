@@ -165,7 +165,7 @@ impl Keys {
 
     fn challenge(&mut self, remote: SocketAddr, now: Instant) -> Challenge {
         // No two are the same: each is good for one session.
-        self.latest = nanos(now).max(self.latest + 1);
+        self.latest = now.as_nanos().max(self.latest + 1);
         let time = self.latest;
         Challenge { time, mac: self.secret.proof(Use::Challenge, &[&of_client(time, remote)]) }
     }
@@ -184,10 +184,12 @@ impl Keys {
         now: Instant,
     ) -> anyhow::Result<()> {
         let Challenge { time, mac } = challenge;
-        let oldest = nanos(now).saturating_sub(nanos(Instant::ZERO + CHALLENGE_TIME));
+        let oldest = now.as_nanos().saturating_sub(CHALLENGE_NS);
         let is_fresh = time >= oldest
             && self.secret.is_proof(Use::Challenge, &[&of_client(time, remote)], &mac);
-        self.used = self.used.split_off(&oldest);
+        while self.used.first().is_some_and(|first| *first < oldest) {
+            self.used.pop_first();
+        }
         ensure!(
             is_fresh && !self.used.contains(&time),
             "the challenge was answered already, from another address, or later than after \
@@ -209,10 +211,6 @@ fn of_client(time: u64, remote: SocketAddr) -> [u8; 24] {
     octets[..8].copy_from_slice(&time.to_be_bytes());
     octets[8..].copy_from_slice(&address.octets());
     octets
-}
-
-fn nanos(at: Instant) -> u64 {
-    u64::try_from((at - Instant::ZERO).as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Failed attempts of each address.
@@ -265,6 +263,8 @@ const FAILURES_MAX: u32 = 16;
 const FAILURE_TIME: Duration = Duration::from_secs(60);
 /// Addresses whose failures are remembered.
 const SOURCES_MAX: usize = 4096;
+/// [`CHALLENGE_TIME`] in nanoseconds.
+const CHALLENGE_NS: u64 = CHALLENGE_TIME.as_secs() * 1_000_000_000;
 /// Answered challenges that are remembered: only holders of keys cause any.
 const USED_MAX: usize = 1 << 20;
 
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(outcome(admission, &three, "[::ffff:192.0.2.1]:5", 80), "");
         assert_eq!(outcome(admission, &same_time, ADDRESS, 80), "", "no two are the same");
         assert!(admission.keys.as_ref().unwrap().used.len() <= 2, "expired ones are forgotten");
-        let forged = Challenge { time: nanos(at(80)), mac: [0; 16] };
+        let forged = Challenge { time: at(80).as_nanos(), mac: [0; 16] };
         let forged = Opening::prove(&key, &forged, [3; 16], &hello());
         assert!(outcome(admission, &forged, ADDRESS, 80).contains("challenge"));
         assert_eq!(admission.counts().challenges, 4);

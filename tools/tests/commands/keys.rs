@@ -34,7 +34,7 @@ fn keys(folder: &Folder, lines: &[String]) -> String {
 }
 
 #[test]
-fn strangers_do_nothing_and_holders_of_keys_what_they_may() {
+fn peers_without_a_key_do_nothing_and_holders_of_keys_what_they_may() {
     let folder = Folder::new("keys");
     fs::create_dir(folder.served("alice")).unwrap();
     fs::write(folder.served("one"), [1; 5000]).unwrap();
@@ -76,8 +76,8 @@ fn strangers_do_nothing_and_holders_of_keys_what_they_may() {
     json(&run(&put(&own, "/new"), Some(&alice.0)));
     assert_eq!(fs::read(folder.served("alice/new")).unwrap(), [7; 60_000]);
     refused(&put(&own, "/second"), Some(&alice.0), "of your key (quota)");
-    refused(&get("/one", &folder.own("none")), Some(&alice.0), "one");
-    refused(&put(&own, "/../second"), Some(&alice.0), "..");
+    refused(&get("/one", &folder.own("none")), Some(&alice.0), "there is no one in the folder");
+    refused(&put(&own, "/../second"), Some(&alice.0), "leads out of the folder");
     assert_eq!(folder.names(), ["alice", "one"]);
     let log = server.stop_and_tell();
     assert!(log.contains("rejected: this server serves only holders of a key"), "{log}");
@@ -140,7 +140,7 @@ fn files_of_keys_are_checked_before_anything_starts() {
     refused(&keys(&folder, &[format!("{line} execute")]), "line 1: a word is none of");
     let dir = format!("--dir {} ", folder.own("served").display());
     refused(&(dir.clone() + &keys(&folder, &[format!("{line} folder=none")])), "folder none");
-    refused(&(dir + &keys(&folder, &[format!("{line} folder=..")])), "..");
+    refused(&(dir + &keys(&folder, &[format!("{line} folder=..")])), "leads out of the folder");
     let options = keys(&folder, std::slice::from_ref(&line));
     fs::set_permissions(folder.own("keys"), fs::Permissions::from_mode(0o644)).unwrap();
     refused(&options, "chmod 600");

@@ -183,7 +183,7 @@ const PUT: &[Row] = &[
 ];
 
 /// Files of one key; the servers of the scene have no keys.
-pub(super) const KEYS: &[(&str, Expect)] = &[("--key KEYFILE", Refused("has no keys"))];
+const KEYS: &[(&str, Expect)] = &[("--key KEYFILE", Refused("has no keys"))];
 const NO_KEYS: &[(&str, Expect)] = &[
     ("--key /none/such", Refused("--key: /none/such")),
     ("--key SOURCE", Refused("--key: ")),

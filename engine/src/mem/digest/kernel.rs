@@ -167,8 +167,8 @@ impl Kernel {
         unsafe { self.copy_raw::<false>(state, from, to.as_mut_ptr()) }
     }
 
-    /// To memory that another core may have used last; the CRC is of the bytes as stored, or as
-    /// they are at `dst` afterwards.
+    /// Copies to memory that another core may have used last. The CRC is of the bytes as stored, or
+    /// as they are at `dst` afterwards.
     /// # Safety
     /// `dst` must be writable for as many bytes, without overlap; others may access them meanwhile.
     #[inline]

@@ -18,7 +18,7 @@ type Block = [u8; PIECE_BLOCK_LEN];
 
 /// A port's memory for pieces.
 pub struct PieceStore {
-    /// By index. `None`: freed, because the store keeps no more than [`PIECE_BLOCKS_MAX`].
+    /// By index. `None`: freed, because the store keeps at most [`PIECE_BLOCKS_MAX`].
     pub(super) blocks: Vec<Option<Box<Block>>>,
     free: Vec<u32>,
     pub(super) allocated: usize,

@@ -59,9 +59,11 @@ struct Doubt {
 const MIN_V4: usize = 68;
 /// RFC 8200 §5.
 const MIN_V6: usize = 1280;
-/// RFC 8899 §5.1.2 has MAX_PROBES = 3, the first no timeout; RFC 4821 §7.7 leaves this open.
+/// Consecutive timeouts after which a size is suspected. RFC 8899 §5.1.2 has MAX_PROBES = 3, the
+/// first no timeout; RFC 4821 §7.7 leaves this open.
 const BLACK_HOLE_TIMEOUTS: u32 = 2;
-/// The timeouts expire within some 50 ms on a short path; hosts and links pause as long.
+/// Time without an acknowledgment after which a size is suspected: the timeouts expire within some
+/// 50 ms on a short path; hosts and links pause as long.
 const SILENCE: Duration = Duration::from_secs(1);
 /// Size that nearly every path takes (RFC 8899 §5.1.2 BASE_PLPMTU and RFC 8200 §5).
 const BASE: usize = 1280;

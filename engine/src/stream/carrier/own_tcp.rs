@@ -21,8 +21,9 @@ use crate::time::Instant;
 use crate::types::StreamOffset;
 
 pub(crate) trait SegmentSink {
-    /// Under one header, in segments of `segment_size` bytes (the last may be shorter): in one
-    /// frame if the device cuts segments. The device computes `digests`.
+    /// Sends a segment, or under one header a run of segments of `segment_size` bytes (the last may
+    /// be shorter): in one frame if the device cuts segments, else in a frame each. The device
+    /// computes `digests`, each inside one segment.
     fn emit(
         &mut self,
         header: &tcp::Header,
@@ -226,7 +227,8 @@ impl OwnTcp {
         false
     }
 
-    /// The peer retransmits them; the memory is for other streams.
+    /// Gives up bytes far beyond a gap, to leave the memory to other streams. The peer retransmits
+    /// them.
     pub(crate) fn give_up_far(&mut self, store: &mut PieceStore) {
         let Self { tcp, stream, .. } = self;
         stream.give_up_far(store, |range| tcp.forget(&range));

@@ -9,7 +9,7 @@ use crate::stream::life::{Notice, Row};
 use crate::stream::phase::{Early, Ended, Phase, StartupFailure};
 use crate::stream::{Stream, StreamEvent};
 use crate::verbs::calls::HeldCalls;
-use crate::verbs::{QpRules, QpState, WcStatus};
+use crate::verbs::{QpState, WcStatus};
 use crate::wire::ddp::DdpHeader;
 use crate::wire::terminate::Terminate;
 
@@ -67,7 +67,7 @@ impl Stream {
         // RFC 5041 §6.2.1: this end may continue to send, but receives are flushed, and Reads never
         // get a Response. Messages that arrived before and wait for receives are still delivered.
         // spec: DDP-6.2.1-3
-        if full.qp.rules != QpRules::InfiniBand && !full.rx.receive_queue.is_waiting() {
+        if full.qp.rules.is_iwarp() && !full.rx.receive_queue.is_waiting() {
             full.rx.receive_queue.fail(&full.qp, WcStatus::WrFlushErr);
         }
         // A peer that stops in the middle of an FPDU did not close in order. One that never sent an
@@ -98,7 +98,7 @@ impl Stream {
         match full.deliver_held(&rnic, &mut lease) {
             Ok(())
                 if self.peer_closed
-                    && full.qp.rules != QpRules::InfiniBand
+                    && full.qp.rules.is_iwarp()
                     && !full.rx.receive_queue.is_waiting() =>
             {
                 full.rx.receive_queue.fail(&full.qp, WcStatus::WrFlushErr);

@@ -73,8 +73,8 @@ impl Placer<'_, '_> {
                 let request = self.rx.requests.pop_front().flatten();
                 let Some(request) = request else { return Err(RdmapError::Stream.into()) };
                 // On InfiniBand a message without a receive blocks everything behind it: an answer
-                // says that everything before its request is delivered, in the order of requests
-                // (RFC 5040 §5.5 rules 12 and 20).
+                // says that everything sent before its request is delivered, and answers come in
+                // the order of requests (RFC 5040 §5.5 rules 12 and 20).
                 let waits = self.qp.rules == QpRules::InfiniBand;
                 if waits && self.rx.receive_queue.wait_request(placed) {
                     self.rx.requests_waiting.push_back(request);

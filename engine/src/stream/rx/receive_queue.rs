@@ -259,7 +259,8 @@ impl ReceiveQueue {
         self.held.next_request()
     }
 
-    /// Into the next receive; returns it when it is whole, to be [completed](Self::complete).
+    /// Copies the message that has waited longest into the next receive. Returns the message when
+    /// it is whole; [complete](Self::complete) it then.
     pub(super) fn fill_next(
         &mut self,
         qp: &Arc<QpShared>,

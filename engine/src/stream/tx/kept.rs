@@ -3,7 +3,8 @@
 //! but not:
 //! - RDMA Read Responses: applications change memory that peers read (RFC 5040 §5.5 rule 8), and
 //!   may withdraw it at any time (RFC 5042 §6.3.3).
-//! - FPDUs that were sent or acknowledged only in part: the rest must have the bytes of the CRC.
+//! - FPDUs that were sent or acknowledged only in part: the rest must have the bytes that the CRC
+//!   was computed over.
 //! - Requests that were flushed: their memory belongs to the application again.
 
 use std::collections::VecDeque;

@@ -74,7 +74,7 @@ fn run(seeds: impl Iterator<Item = u64>) {
     assert!(short_ways > 100, "{short_ways} segments could have taken the short way");
 }
 
-/// Returns the seeds of a part: a thousand if tests that take long are asked for, else half of them.
+/// Returns the seeds of a part: a thousand if tests that take long are asked for, else 500.
 fn seeds(part: u64) -> std::ops::Range<u64> {
     let count = if urnic_testkit::runs_long_tests() { 1000 } else { 500 };
     1000 * part..1000 * part + count

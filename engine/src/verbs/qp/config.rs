@@ -19,8 +19,8 @@ pub enum QpState {
     Error = 3,
 }
 
-/// Rules for the acceptance of work, for its fate before and after a connection, and for messages of
-/// the peer for which no receive is posted.
+/// Rules for the acceptance of work, for its fate before and after a connection, and for messages
+/// of the peer for which no receive is posted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QpRules {
     /// Rules of iWARP: [`post_send`](crate::verbs::Qp::post_send) needs a connection, a failed
@@ -39,13 +39,21 @@ pub enum QpRules {
     ///   end it completes as flushed.
     /// * A failed attempt to connect leaves the queue pair and its work unchanged. Another attempt
     ///   may follow; [`Qp::give_up`](crate::verbs::Qp::give_up) flushes instead.
-    /// * Messages wait for receives as under [`IwarpWait`](Self::IwarpWait), and Reads and Atomics of
-    ///   the peer wait behind them.
+    /// * Messages wait for receives as under [`IwarpWait`](Self::IwarpWait), and Reads and Atomics
+    ///   of the peer wait behind them.
     /// * When the peer closes its half in order, receives stay posted until this end closes too.
     InfiniBand,
 }
 
-/// Meaning of the completion of an RDMA Write or a Send for the peer's side.
+impl QpRules {
+    /// Returns true for both rules of iWARP, whether messages wait for receives or not.
+    pub(crate) const fn is_iwarp(self) -> bool {
+        matches!(self, Self::Iwarp | Self::IwarpWait)
+    }
+}
+
+/// Meaning of the completion of an RDMA Write or a Send for the peer's side. At any level the
+/// source memory belongs to the application again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CompletionLevel {
     /// Nothing: the layer below has promised to deliver the bytes (RFC 5040 §5.5 rules 9 and 14):
@@ -64,9 +72,9 @@ pub enum CompletionLevel {
     /// application does, and grants one more. If the peer grants none more, confirmations share the
     /// units of the application's Reads.
     ///
-    /// The meaning is that of [`Taken`](Self::Taken) for requests that raise no completion, if the
-    /// peer allows no Reads, and for requests that the peer could not confirm before it closed its
-    /// half.
+    /// The meaning is that of [`Taken`](Self::Taken) for requests that raise no completion, for all
+    /// requests if the peer allows no Reads, and for requests that the peer could not confirm
+    /// before it closed its half.
     Placed,
 }
 

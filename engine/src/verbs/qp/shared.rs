@@ -54,7 +54,7 @@ impl QpShared {
         let QpConfig { srq, completion, .. } = config;
         let next = || QpNum(rnic.qp_next.fetch_add(1, Ordering::Relaxed));
         // InfiniBand leaves the domain of the shared queue open.
-        if rules != QpRules::InfiniBand && srq.as_ref().is_some_and(|srq| srq.pd() != pd) {
+        if rules.is_iwarp() && srq.as_ref().is_some_and(|srq| srq.pd() != pd) {
             return Err(QueueError::SrqNotAssociated);
         }
         Ok(Self {

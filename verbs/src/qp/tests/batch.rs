@@ -289,16 +289,24 @@ fn another_thread_polls_when_the_round_is_over() {
     assert_eq!(other.join().unwrap(), 2);
 }
 
-/// Posting allocates nothing on the heap, by either interface: of hundreds of rounds, a few at the
-/// most see a buffer grow, when more is in flight than ever before.
+/// Posting allocates nothing on the heap, by either interface, once buffers have their size.
 #[test]
 fn a_posted_request_allocates_nothing() {
     let [a, b] = &connected(64);
     let ex = Ex::of(a);
-    let mut growing_rounds = 0;
+    let mut counted = 0;
     for round in 0..400 {
-        let census = Census::begin_quietly();
+        // How many requests wait at once depends on the thread that takes them, so the first rounds
+        // have buffers grow beyond what a later one can need.
+        let (census, more) = match round {
+            0..200 => (Census::begin_quietly(), 5..13),
+            _ => (Census::begin(), 5..5),
+        };
         ex.start();
+        for id in more.clone() {
+            ex.write(id, b);
+            ex.set(a.element(a.mr, 0, 64));
+        }
         ex.write(1, b);
         ex.set(a.element(a.mr, 0, 64));
         ex.write(2, b);
@@ -310,13 +318,13 @@ fn a_posted_request_allocates_nothing() {
         assert_eq!(ex.complete(), 0);
         assert_eq!(a.send(4, IBV_WR_RDMA_WRITE, b, &mut [a.element(a.mr, 0, 8)]), 0);
         let allocations = census.end();
-        assert_eq!(a.statuses(4), [1, 2, 3, 4].map(|id| (id, IBV_WC_SUCCESS)));
-        // Buffers that grow to their final size do so in the first rounds.
-        if round >= 200 && allocations > 0 {
-            growing_rounds += 1;
+        let ids: Vec<_> = more.chain(1..=4).map(|id| (id, IBV_WC_SUCCESS)).collect();
+        assert_eq!(a.statuses(ids.len()), ids);
+        if round >= 200 {
+            counted += allocations;
         }
     }
-    assert!(growing_rounds <= 4, "{growing_rounds} of 200 rounds allocate");
+    assert_eq!(counted, 0);
 }
 
 #[test]
