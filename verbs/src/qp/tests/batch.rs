@@ -299,7 +299,7 @@ fn a_posted_request_allocates_nothing() {
         // How many requests wait at once depends on the thread that takes them, so the first rounds
         // have buffers grow beyond what a later one can need.
         let (census, more) = match round {
-            0..200 => (Census::begin_quietly(), 5..13),
+            0..200 => (Census::begin_quietly(), 5..9),
             _ => (Census::begin(), 5..5),
         };
         ex.start();
